@@ -1,0 +1,82 @@
+"""FedeRage, the client half (FedeRage paper, Algorithm 2, lines 10-13; objective, eq. 14).
+
+    w ← (1−γ) + (γ/α)·1{f(θ; ξ) ≥ β}          β before the update; a tie counts as tail
+    θ ← Π_C(θ − η_θ w ∇f(θ; ξ))
+    β ← Π_B(β − η_β (1 − w))                   at the same time as θ
+
+| code | paper |
+| --- | --- |
+| ``alpha``, ``gamma`` | α, γ: tail fraction and mean-CVaR mix |
+| ``lr_beta`` | η_β |
+| ``beta_range`` | B |
+| ``kappa`` | κ(α, γ) = (1−γ) + γ/α, the weight of a tail step |
+
+The weight belongs to the *mini-batch* ξ, not to an example: the batch size is part of the objective.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from clients.base import ClientAlgorithm, ClientSettings, Records, scalar
+from fedrage_flwr.settings import Gt, Interval
+
+
+@dataclass(frozen=True)
+class FedeRageSettings(ClientSettings):
+    """Settings of FedeRage; the names are the paper's."""
+
+    alpha: Annotated[float, Interval(gt=0, le=1)]
+    gamma: Annotated[float, Interval(ge=0, le=1)]
+    lr_beta: Annotated[float, Gt(0)]
+    beta_init: float  # β₀
+    beta_range: list[float]  # B = [lower, upper]
+
+    def __post_init__(self) -> None:
+        if len(self.beta_range) != 2 or not self.beta_range[0] <= self.beta_init <= self.beta_range[1]:
+            raise ValueError(
+                f"client.beta_range={list(self.beta_range)} must be [lower, upper] and contain client.beta_init={self.beta_init}"
+            )
+
+    @property
+    def kappa(self) -> float:
+        """κ, the price of risk aversion and the largest step weight."""
+        return (1 - self.gamma) + self.gamma / self.alpha
+
+
+class FedeRageClient(ClientAlgorithm):
+    """Mean-CVaR local objective with one scalar, β, beside the model."""
+
+    Settings = FedeRageSettings
+    exchanges = ("beta",)
+
+    def __init__(self, settings: FedeRageSettings, received: Records, device: torch.device) -> None:
+        super().__init__(settings, received, device)
+        self.beta = torch.tensor(received["beta"]["value"], dtype=torch.float32, device=device)
+        self.tail_weight = torch.tensor(settings.kappa, device=device)
+        self.base_weight = torch.tensor(1 - settings.gamma, device=device)
+        self.tails: list[Tensor] = []
+
+    def step_weight(self, loss: Tensor) -> Tensor:
+        """κ where the mini-batch loss reaches β, else 1−γ."""
+        tail = loss >= self.beta
+        self.tails.append(tail)
+        return torch.where(tail, self.tail_weight, self.base_weight)
+
+    def update_state(self, weight: Tensor | None) -> None:
+        """β ← Π_B(β − η_β(1 − w))."""
+        assert weight is not None
+        lower, upper = self.settings.beta_range
+        self.beta = torch.clamp(self.beta - self.settings.lr_beta * (1 - weight), lower, upper)
+
+    def reply(self) -> tuple[Records, dict[str, Any]]:
+        """β_i, and for the log: the mean step weight and the share of tail batches."""
+        tail_share = float(torch.stack(self.tails).float().mean())
+        settings = self.settings
+        return {"beta": scalar(self.beta)}, {
+            "beta": float(self.beta),
+            "step_weight_mean": (1 - settings.gamma) + settings.gamma / settings.alpha * tail_share,
+            "tail_share": tail_share,
+        }

@@ -1,0 +1,3 @@
+"""Federated learning under hidden, uneven client availability."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,139 @@
+"""What watches the rounds: evaluation, the running average of the checkpoints, the end of a run that gets nowhere."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fedrage_flwr.evaluation import Evaluator
+from fedrage_flwr.metrics import client_measures
+from fedrage_flwr.records import to_arrays, to_record
+from fedrage_flwr.results import CsvLogger
+from fedrage_flwr.rounds import Round
+
+LAST_ROUNDS = 10  # always evaluated; a run's reported accuracy is their mean
+
+
+class PolyakAverage:
+    """The running average of the T checkpoints (θ̂^1..θ̂^T; the start is not among them), of all records.
+
+    The theorems speak of this average (FedeRage paper, Theorems 1 and 2). Sums are in float64.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sums: dict[str, dict[str, np.ndarray]] = {}
+        self._like: dict[str, dict[str, np.ndarray]] = {}
+
+    def after_round(self, round: Round) -> None:
+        """Add one checkpoint; a round without a usable reply repeats the one before."""
+        self._like = {name: to_arrays(record) for name, record in {"arrays": round.arrays, **round.records}.items()}
+        for name, arrays in self._like.items():
+            sums = self._sums.setdefault(name, {key: np.zeros(a.shape) for key, a in arrays.items()})
+            for key, array in arrays.items():
+                np.add(sums[key], array, out=sums[key])
+        self.count += 1
+
+    def records(self) -> dict[str, ArrayRecord]:
+        """Return the averages in the dtypes of the records; integer arrays are the last ones seen."""
+        return {
+            name: to_record({key: self._average(name, key, array) for key, array in arrays.items()})
+            for name, arrays in self._like.items()
+        }
+
+    def _average(self, name: str, key: str, like: np.ndarray) -> np.ndarray:
+        if like.dtype.kind in "iub":
+            return like
+        return np.asarray(self._sums[name][key] / self.count).astype(like.dtype)
+
+
+class Evaluate:
+    """Measures the global model every ``every`` rounds and in each of the last ten.
+
+    Args:
+        evaluator: does the measuring.
+        num_rounds: T.
+        every: rounds between evaluations.
+        rare: bool (N,).
+        tables: gets a row per client.
+    """
+
+    def __init__(self, evaluator: Evaluator, num_rounds: int, every: int, rare: np.ndarray, tables: CsvLogger) -> None:
+        self._evaluator, self._tables = evaluator, tables
+        self._num_rounds, self._every, self._rare = num_rounds, every, rare
+        self.accuracies: dict[int, float] = {}
+        self.last: Mapping[str, float | None] = {}
+
+    def after_round(self, round: Round) -> None:
+        """Evaluate if it is this round's turn."""
+        if round.number % self._every and round.number <= self._num_rounds - LAST_ROUNDS:
+            return
+        evaluation = self._evaluator(to_arrays(round.arrays))
+        measures = client_measures(evaluation.client_accuracy, self._rare[evaluation.clients])
+        round.evaluation = {"accuracy": evaluation.accuracy, "loss": evaluation.loss, **measures}
+        self.accuracies[round.number] = evaluation.accuracy
+        self.last = round.evaluation
+        self._tables.add_clients(round.number, evaluation)
+
+    def last_accuracies(self) -> list[float]:
+        """Accuracies of the last ten rounds."""
+        return [accuracy for number, accuracy in self.accuracies.items() if number > self._num_rounds - LAST_ROUNDS]
+
+
+class StopWhenEmpty:
+    """Ends a run in which too many rounds in a row had no usable reply although clients were asked.
+
+    Args:
+        most: how many such rounds in a row end the run.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._in_a_row = 0
+        self._reasons: Counter[str] = Counter()
+        self.stopped: str | None = None
+
+    def after_round(self, round: Round) -> None:
+        """Count, and set ``round.stop`` when it is enough."""
+        if round.updates:
+            self._in_a_row = 0
+            self._reasons.clear()
+            return
+        if not round.outcomes:
+            return  # nobody was there: the law's doing, not a failure
+        self._in_a_row += 1
+        self._reasons.update(f"{outcome.outcome}: {outcome.reason}" for outcome in round.outcomes)
+        if self._in_a_row >= self._most:
+            round.stop = self.stopped = (
+                f"ended after round {round.number}: {self._in_a_row} rounds in a row without a usable reply"
+                f" (max_empty_rounds={self._most})"
+            )
+
+    def most_common(self) -> str:
+        """The most frequent reasons, with their counts."""
+        return "; ".join(f"{count} × {reason}" for reason, count in self._reasons.most_common(3))
+
+
+class Totals:
+    """Counts what the summary reports."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.bytes_up = self.bytes_down = 0
+        self.outcomes: dict[str, int] = {}
+        self.seconds = 0.0
+
+    def after_round(self, round: Round) -> None:
+        """Add one round."""
+        self.rounds += 1
+        self.bytes_up += round.bytes_up
+        self.bytes_down += round.bytes_down
+        self.seconds += round.seconds
+        for outcome in round.outcomes:
+            self.outcomes[outcome.outcome] = self.outcomes.get(outcome.outcome, 0) + 1
+
+    @property
+    def unusable(self) -> int:
+        """Replies that were not averaged."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome != "averaged")

@@ -1,0 +1,148 @@
+"""The command line: everything is checked first, then Hydra makes the folder and the run starts."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.run import Prepared, prepare_run, run
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments say; return the exit code."""
+    try:
+        sweep = "-m" in arguments or "--multirun" in arguments
+        overrides = [argument for argument in arguments if not argument.startswith("-")]
+        if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
+            return _hand_to_hydra(_Jobs())  # --help, --cfg and the like
+        if sweep:
+            _check_sweep(overrides)
+            return _hand_to_hydra(_Jobs())
+        cfg = compose_config(overrides)
+        _refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
+        return _hand_to_hydra(_Jobs(prepare_run(validate(cfg))))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+class _Jobs:
+    """Hydra's task function: one call per job.
+
+    Args:
+        prepared: what was made while checking a single run, so that it is made once; None in a sweep.
+    """
+
+    def __init__(self, prepared: Prepared | None = None) -> None:
+        self._prepared = prepared
+        self.failed: list[tuple[str, str]] = []
+
+    def __call__(self, cfg: DictConfig) -> None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        quiet_libraries()
+        try:
+            prepared = self._prepared or prepare_run(validate(cfg))
+            summary = run(prepared, folder)
+        except UserError as error:
+            log.error("%s", error)
+            self._fail(folder, str(error))
+        except Exception as error:
+            log.exception("the run failed")
+            self._fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
+        else:
+            draw_figures(folder, summary)
+            print_summary(summary, folder)
+
+    def _fail(self, folder: Path, reason: str) -> None:
+        self.failed.append((str(folder), reason))
+        print(f"error: {reason}", file=sys.stderr)
+
+
+def _hand_to_hydra(jobs: _Jobs) -> int:
+    register_resolvers()
+
+    def task(cfg: DictConfig) -> None:
+        jobs(cfg)
+
+    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
+    if len(jobs.failed) > 1 or (jobs.failed and HydraConfig.initialized()):
+        for folder, reason in jobs.failed:
+            log.error("%s: %s", folder, reason)
+    return 1 if jobs.failed else 0
+
+
+def quiet_libraries() -> None:
+    """Send Flower's own chatter to the run's log file only."""
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.INFO)
+    flower.handlers.clear()
+    flower.propagate = True
+
+
+def _check_sweep(overrides: Sequence[str]) -> None:
+    hydra_only = [override for override in overrides if override.lstrip("+~").startswith("hydra.")]
+    cfg = compose_config(hydra_only)
+    _refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
+    typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
+    subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
+    if "hydra.job" not in subdir:
+        raise UserError(
+            f"hydra.sweep.subdir={subdir} is the same for every job, so they would overwrite each other;"
+            " put ${hydra.job.num} in it"
+        )
+
+
+def _refuse_used(folder: str, key: str) -> None:
+    path = Path(folder)
+    if path.is_dir() and any(path.iterdir()):
+        raise UserError(f"{key}={folder} exists and is not empty; nothing is overwritten: choose another folder")
+
+
+def draw_figures(folder: Path, summary: dict[str, Any]) -> None:
+    """Draw the figures; a failure here costs a warning, never a result."""
+    try:
+        from fedrage_flwr.figures import draw
+
+        draw(folder, " · ".join(str(summary[word]) for word in ("strategy", "ram", "dataset", "partition")))
+    except Exception as error:
+        log.warning("the figures could not be drawn", exc_info=True)
+        print(f"warning: the figures could not be drawn ({error})", file=sys.stderr)
+
+
+def print_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Print the short table that ends a run."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in _rows(summary):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    console.print(f"folder  {folder}", soft_wrap=True, highlight=False)
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    def percent(value: float | None) -> str:
+        return "none" if value is None else f"{100 * value:.2f} %"
+
+    rows = [
+        ("accuracy", f"{percent(summary['accuracy_mean_last10'])} ± {percent(summary['accuracy_std_last10'])}"
+                     " (whole test set, last ten rounds)"),
+        ("averaged model", f"{percent(summary['polyak_accuracy'])} (mean of all rounds' models)"),
+        ("worst client", percent(summary["client_accuracy_min"])),
+        ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"),
+        ("bytes a round", f"{summary['bytes_up_per_round']:,.0f} up, {summary['bytes_down_per_round']:,.0f} down"),
+        ("time", f"{summary['wall_seconds']:.1f} s, {summary['rounds_per_second']:.0f} rounds a second"),
+    ]  # fmt: skip
+    if summary["rejected_replies"]:
+        rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
+    return rows

@@ -1,0 +1,288 @@
+"""From words on the command line to typed, checked settings.
+
+Hydra composes ``conf/``; every section is then checked against the settings dataclass of the piece it chooses. Each mistake
+becomes one line (``UserError``) before anything starts.
+"""
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from clients import CLIENTS
+from fedrage_flwr.availability import LAWS
+from fedrage_flwr.data import DATASETS, PARTITIONS
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.grids import GRIDS
+from fedrage_flwr.models import MODELS
+from fedrage_flwr.settings import Ge, Gt, Interval, NameTable, lookup
+from strategies import STRATEGIES
+
+LOGGERS: NameTable = {"csv": "fedrage_flwr.results:CsvLogger"}
+TABLES: Mapping[str, NameTable] = {
+    "strategy": STRATEGIES,
+    "client": CLIENTS,
+    "ram": LAWS,
+    "dataset": DATASETS,
+    "partition": PARTITIONS,
+    "model": MODELS,
+    "backend": GRIDS,
+    "logger": LOGGERS,
+}
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How the arithmetic is done."""
+
+    threads: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """What is measured."""
+
+    max_clients: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run is made of; ``conf/config.yaml`` says what each key means."""
+
+    seed: Annotated[int, Interval(ge=0, lt=2**63)]
+    num_clients: Annotated[int, Ge(1)]
+    num_rounds: Annotated[int, Ge(1)]
+    rare_clients: Annotated[int, Ge(0)]
+    eval_every: Annotated[int, Ge(1)]
+    max_empty_rounds: Annotated[int, Ge(1)]
+    device: Literal["auto", "cpu", "cuda"]
+    node_wait_s: Annotated[float, Gt(0)]
+    engine: EngineSettings
+    evaluate: EvaluateSettings
+    strategy: Any
+    client: Any
+    ram: Any
+    dataset: Any
+    partition: Any
+    model: Any
+    backend: Any
+    logger: Any
+
+
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "evaluate": EvaluateSettings}
+
+
+def conf_dir() -> Path:
+    """Return the folder of the YAML files: inside the package when installed, beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "conf", here.parent / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise UserError(f"the conf folder is missing beside {here}: install fedrage-flwr again")
+
+
+def compose_config(overrides: Sequence[str]) -> DictConfig:
+    """Compose the configuration, Hydra's own section included.
+
+    Raises:
+        UserError: an override that does not fit; one line, with the nearest name.
+    """
+    register_resolvers()
+    _check_choices(overrides)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        try:
+            return compose("config", list(overrides), return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(_explain(error, overrides)) from error
+
+
+def register_resolvers() -> None:
+    """Resolvers that conf/config.yaml uses."""
+    OmegaConf.register_new_resolver("slug", _slug, replace=True)
+
+
+def validate(cfg: DictConfig) -> Config:
+    """Check a composed configuration.
+
+    Raises:
+        UserError: the first thing that is not allowed.
+    """
+    try:
+        values = OmegaConf.to_container(
+            OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), resolve=True, throw_on_missing=True
+        )
+    except OmegaConfBaseException as error:
+        raise UserError(_one_line(error)) from error
+    assert isinstance(values, dict)
+    typed = {str(name): value for name, value in values.items()}
+    for name, table in TABLES.items():
+        typed[name] = build(_chosen(name, table, typed.get(name)), typed[name], name)
+    for name, settings in SECTIONS.items():
+        typed[name] = build(settings, typed.get(name), name)
+    config: Config = build(Config, typed)
+    if config.rare_clients > config.num_clients:
+        raise UserError(f"rare_clients={config.rare_clients} must be at most num_clients={config.num_clients}")
+    return config
+
+
+def build(settings: type[Any], values: Any, section: str = "") -> Any:
+    """Make a settings dataclass of plain values, field by field and without conversions.
+
+    Raises:
+        UserError: an unknown or missing key, or a value that is not allowed.
+    """
+    prefix = f"{section}." if section else ""
+    unknown = [key for key in values if key not in _names(settings)]
+    if unknown:
+        raise UserError(f"{prefix}{unknown[0]}: no such key{_nearest(unknown[0], _names(settings))}")
+    hints = typing.get_type_hints(settings, include_extras=True)
+    checked = {}
+    for name in _names(settings):
+        if name not in values:
+            raise UserError(f"{prefix}{name} is missing")
+        checked[name] = _check(f"{prefix}{name}", hints[name], values[name])
+    try:
+        return settings(**checked)
+    except ValueError as error:
+        raise UserError(_one_line(error)) from error
+
+
+def _check(path: str, hint: Any, value: Any) -> Any:
+    if hint is Any or is_dataclass(hint):  # sections, checked already
+        return value
+    try:
+        return TypeAdapter(hint, config=STRICT).validate_python(value)
+    except ValidationError as error:
+        raise UserError(f"{path}={_show(value)} is not allowed: must be {describe(hint)}") from error
+
+
+def describe(hint: Any) -> str:
+    """Say in words what a type annotation allows, e.g. ``a number in (0, 1]``."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return f"{describe(arguments[0])}{_interval(arguments[1:])}"
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments)) if len(arguments) > 1 else str(arguments[0])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(describe(a) for a in arguments)
+    if origin in (list, Sequence):
+        return f"a list, each {describe(arguments[0])}"
+    words = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return words.get(hint, str(hint))
+
+
+def _interval(constraints: Iterable[Any]) -> str:
+    lower, upper = ("(", "-∞"), ("∞", ")")
+    for c in constraints:
+        if (v := getattr(c, "gt", None)) is not None:
+            lower = ("(", f"{v:g}" if abs(v) < 1e6 else str(v))
+        if (v := getattr(c, "ge", None)) is not None:
+            lower = ("[", f"{v:g}" if abs(v) < 1e6 else str(v))
+        if (v := getattr(c, "lt", None)) is not None:
+            upper = (f"{v:g}" if abs(v) < 1e6 else str(v), ")")
+        if (v := getattr(c, "le", None)) is not None:
+            upper = (f"{v:g}" if abs(v) < 1e6 else str(v), "]")
+    return f" in {lower[0]}{lower[1]}, {upper[0]}{upper[1]}"
+
+
+def _chosen(section: str, table: NameTable, values: Any) -> type[Any]:
+    if not isinstance(values, dict):
+        raise UserError(f"{section}={_show(values)} must be a section; its keys are typed as {section}.key=value")
+    name = values.get("name")
+    if name not in table:
+        raise UserError(
+            f"{section}.name={name!r}: must be one of {', '.join(sorted(table))}{_nearest(str(name), table)}"
+        )
+    settings: type[Any] = lookup(table, str(name)).Settings
+    return settings
+
+
+def _names(settings: type[Any]) -> list[str]:
+    return [field.name for field in fields(settings)]
+
+
+def choices(group: str) -> list[str]:
+    """Return the words that can be typed for a config group."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if path.stem != "base")
+
+
+def _check_choices(overrides: Sequence[str]) -> None:
+    groups = {path.name for path in conf_dir().iterdir() if path.is_dir()}
+    for override in overrides:
+        group, equals, word = override.partition("=")
+        if not equals or group not in groups or not word or "," in word or "(" in word or word in ("null", "~"):
+            continue
+        if word not in choices(group):
+            known = choices(group)
+            raise UserError(f"{override}: no such {group}{_nearest(word, known)}; known: {', '.join(known)}")
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Turn one of Hydra's messages into a line that helps."""
+    for override in overrides:
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+        except HydraException:
+            key, equals, value = override.partition("=")
+            hint = f"; quote values that hold = or , twice, as in '{key}=\"{value}\"'" if equals else ""
+            return f"{override}: cannot be read{hint}"
+        if parsed.is_sweep_override():
+            return (
+                f"{override} names several values: add -m to run them all, write [..] for a list,"
+                f" or quote twice for text with a comma, as in '{parsed.key_or_group}=\"…\"'"
+            )
+        if parsed.key_or_group and parsed.key_or_group in str(error) and "Could not override" in str(error):
+            return f"{override}: no such key{_nearest(parsed.key_or_group, _known_keys())}"
+    return _one_line(error)
+
+
+def _known_keys() -> list[str]:
+    def walk(node: Any, prefix: str) -> Iterable[str]:
+        for key, value in node.items():
+            yield prefix + str(key)
+            if isinstance(value, dict):
+                yield from walk(value, f"{prefix}{key}.")
+
+    keys: set[str] = set()
+    for path in sorted(conf_dir().rglob("*.yaml")):
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        group = (
+            path.parent.name if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment") else ""
+        )
+        if isinstance(content, dict):
+            content.pop("defaults", None)
+            content.pop("hydra", None)
+            keys.update(walk(content, f"{group}." if group else ""))
+    return sorted(keys)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _show(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else "null" if value is None else str(value)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _slug(text: str) -> str:
+    """Make a folder name of overrides: no separators, no quoting, at most 120 characters."""
+    kept = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in str(text))
+    return kept[:120] or "run"

@@ -1,0 +1,77 @@
+"""A data set in memory: one tensor per split, kept as uint8 until a batch is used."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+import torch
+
+from fedrage_flwr.settings import Ge
+
+
+@dataclass(frozen=True)
+class DatasetSettings:
+    """What every data set is told. ``name`` is the word typed after ``dataset=``."""
+
+    name: str
+    rarest_classes: list[Annotated[int, Ge(0)]] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Examples of one official split.
+
+    Attributes:
+        inputs: uint8, (n, C, H, W) for images.
+        labels: int64, (n,), values 0..num_classes-1.
+    """
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Both official splits and how to turn their bytes into what a model sees.
+
+    Attributes:
+        mean, std: per channel, of ``inputs / scale`` over the training split.
+        scale: the largest value a byte takes (255, or 16 for the digits).
+        rarest_classes: the classes ``partition=rare_classes`` gives to rare clients unless told otherwise;
+            ``None``: it draws them.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float
+    rarest_classes: tuple[int, ...] | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example, (C, H, W) for images."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def to_float(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return ``(inputs / scale - mean) / std`` as a new float32 tensor on the device of ``inputs``.
+
+        Args:
+            inputs: (..., C, H, W) with any number of leading dimensions.
+        """
+        mean, std = _per_channel(self.mean, self.std, len(self.input_shape), inputs.device)
+        return (inputs.to(torch.float32) / self.scale).sub_(mean).div_(std)
+
+
+@lru_cache(maxsize=32)
+def _per_channel(
+    mean: tuple[float, ...], std: tuple[float, ...], dims: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The constants shaped (C, 1, ...), copied to a device once rather than for each batch."""
+    shape = (-1,) + (1,) * (dims - 1)
+    return tuple(torch.tensor(v, dtype=torch.float32, device=device).view(shape) for v in (mean, std))  # type: ignore[return-value]

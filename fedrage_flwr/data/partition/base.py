@@ -1,0 +1,139 @@
+"""What every partitioner does: the official training split becomes the clients' training and validation parts, the
+official test split their test parts, all disjoint. A partitioner only says which client gets which training example.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from fedrage_flwr.data.dataset import Dataset
+from fedrage_flwr.data.partition.sharing import UNUSED, Indices, examples_of, positions_within, share_alike
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.randomness import Stream, generator
+from fedrage_flwr.settings import Ge, Interval
+
+
+class Draw(IntEnum):
+    """Keys below ``Stream.PARTITION``, so that one draw does not move another. Never renumber, only append."""
+
+    TRAIN = 0  # which training example goes to which of a class's owners
+    TEST = 1
+    VALIDATION = 2
+    SLOTS = 3  # who holds which classes
+    PROPORTIONS = 4
+    MOVES = 5  # what the largest clients hand over
+    CAP = 6
+    CLASSES = 7  # which classes are rare
+
+
+@dataclass(frozen=True)
+class PartitionSettings:
+    """What every partitioner is told; see the comments in ``conf/partition/``."""
+
+    name: str
+    seed: Annotated[int, Ge(0)]
+    validation_fraction: Annotated[float, Interval(ge=0, lt=1)]
+
+    def generator(self, draw: Draw) -> np.random.Generator:
+        """Return the numbers of one draw."""
+        return generator(self.seed, Stream.PARTITION, draw)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientIndices:
+    """Sorted int64 positions: ``train`` and ``validation`` in the official training split, ``test`` in its own."""
+
+    train: Indices
+    validation: Indices
+    test: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Who holds what.
+
+    Attributes:
+        clients: one entry per client, in order of partition id.
+        notes: remarks for the log, one line each.
+    """
+
+    clients: tuple[ClientIndices, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be shared out, and among how many. ``labels`` are those of the official training split, int64 (n,)."""
+
+    labels: Indices
+    num_classes: int
+    num_clients: int
+    rare_clients: int
+    rarest_classes: tuple[int, ...] | None = None
+
+    @property
+    def class_sizes(self) -> Indices:
+        """Training examples of each class, (num_classes,)."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+
+class Partitioner(ABC):
+    """Base class; a subclass defines ``Settings`` and :meth:`assign`."""
+
+    Settings: ClassVar[type[PartitionSettings]]
+    test_by_class: ClassVar[bool] = True  # False: only the sizes of the test parts follow those of the training parts
+
+    def __init__(self, settings: PartitionSettings) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def assign(self, task: Task) -> tuple[Indices, Sequence[str]]:
+        """Return the client of each training example, int64 (n,), ``UNUSED`` for none; and notes."""
+
+    def share(self, dataset: Dataset, num_clients: int, rare_clients: int) -> Partition:
+        """Return the partition; ``UserError`` if the settings do not fit the data set."""
+        labels, test_labels = dataset.train.labels.numpy(), dataset.test.labels.numpy()
+        if num_clients > len(labels):
+            raise UserError(
+                f"num_clients={num_clients}: dataset={dataset.name} has only {len(labels)} training examples; "
+                f"give 1 to {len(labels)}"
+            )
+        task = Task(labels, dataset.num_classes, num_clients, rare_clients, dataset.rarest_classes)
+        owner, notes = self.assign(task)
+        test_owner = self._share_test(owner, labels, test_labels, num_clients)
+        train, validation = self._hold_out(owner, num_clients)
+        parts = [examples_of(who, num_clients) for who in (train, validation, test_owner)]
+        clients = tuple(ClientIndices(*part) for part in zip(*parts, strict=True))
+        return Partition(clients, (*notes, *self._remarks(clients, test_owner)))
+
+    def _share_test(self, owner: Indices, labels: Indices, test_labels: Indices, num_clients: int) -> Indices:
+        rng = self.settings.generator(Draw.TEST)
+        if not self.test_by_class:
+            labels, test_labels = np.zeros_like(labels), np.zeros_like(test_labels)
+        return share_alike(owner, labels, test_labels, num_clients, rng)
+
+    def _hold_out(self, owner: Indices, num_clients: int) -> tuple[Indices, Indices]:
+        """Split each client's n examples at random into n - ⌊f n⌋ for training and ⌊f n⌋ for validation, f < 1."""
+        position = positions_within(owner, num_clients, self.settings.generator(Draw.VALIDATION))
+        sizes = np.bincount(owner[owner != UNUSED], minlength=num_clients)
+        # 0.29 * 100 is 28.999999999999996 in floats
+        held_out = np.floor(self.settings.validation_fraction * sizes + 1e-9).astype(np.int64)
+        validating = (owner != UNUSED) & (position < held_out[owner])
+        return np.where(validating, UNUSED, owner), np.where(validating, owner, UNUSED)
+
+    def _remarks(self, clients: Sequence[ClientIndices], test_owner: Indices) -> list[str]:
+        name, notes = self.settings.name, []
+        if unused := int(np.count_nonzero(test_owner == UNUSED)):
+            notes.append(
+                f"{name}: {unused:,} of {len(test_owner):,} test examples unused: nobody trains on their class"
+            )
+        if empty := sum(len(client.test) == 0 for client in clients):
+            notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no test examples")
+        empty = sum(len(client.validation) == 0 for client in clients)
+        if empty and self.settings.validation_fraction > 0:
+            notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no validation examples")
+        return notes

@@ -1,0 +1,167 @@
+"""The files of a run: tables that grow by a row as things happen, two models and a summary at the end."""
+
+import csv
+import json
+import math
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import python_version
+from typing import IO, Any, Literal
+
+import numpy as np
+from flwr.app import ArrayRecord
+from safetensors.numpy import save_file
+
+from fedrage_flwr.evaluation import Evaluation
+from fedrage_flwr.records import to_arrays
+from fedrage_flwr.rounds import Round
+
+ROUND_COLUMNS = (
+    "round", "participants", "rejected", "train_loss", "beta", "step_weight_mean", "tail_share", "bytes_up", "bytes_down",
+    "round_seconds", "accuracy", "loss", "client_accuracy_mean", "client_accuracy_min", "client_accuracy_worst10pct",
+    "rare_client_accuracy",
+)  # fmt: skip
+CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "examples", "rare")
+PARTICIPATION_COLUMNS = ("round", "client", "outcome", "reason")
+UPDATE_COLUMNS = ("round", "client", "train_loss", "beta", "step_weight_mean", "tail_share")
+
+
+@dataclass(frozen=True)
+class CsvSettings:
+    """The CSV logger has nothing to set."""
+
+    name: Literal["csv"]
+
+
+class Table:
+    """A CSV file that is complete after every flush.
+
+    Args:
+        path: a new file.
+        columns: declared up front; a row may leave any of them out.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._file: IO[str] = path.open("x", newline="", encoding="utf-8")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(self.columns)
+        self.flush()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append one row; None and NaN become empty cells."""
+        self._writer.writerow([_cell(row.get(column)) for column in self.columns])
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+
+class CsvLogger:
+    """Writes rounds.csv, clients.csv, participation.csv and updates.csv as rounds finish.
+
+    Args:
+        folder: the run's folder.
+        rare: bool (N,).
+        columns: further metrics of the algorithm.
+    """
+
+    Settings = CsvSettings
+
+    def __init__(self, folder: Path, rare: np.ndarray, columns: Sequence[str] = ()) -> None:
+        more = [column for column in columns if column not in ROUND_COLUMNS]
+        self._rare = rare
+        self.rounds = Table(folder / "rounds.csv", [*ROUND_COLUMNS, *more])
+        self.clients = Table(folder / "clients.csv", CLIENT_COLUMNS)
+        self.participation = Table(folder / "participation.csv", PARTICIPATION_COLUMNS)
+        self.updates = Table(folder / "updates.csv", [*UPDATE_COLUMNS, *more])
+
+    def after_round(self, round: Round) -> None:
+        """Append the rows of one round."""
+        self.rounds.add(
+            {
+                **_named(round.metrics),
+                **round.evaluation,
+                "round": round.number,
+                "participants": len(round.outcomes),
+                "rejected": sum(outcome.outcome != "averaged" for outcome in round.outcomes),
+                "bytes_up": round.bytes_up,
+                "bytes_down": round.bytes_down,
+                "round_seconds": f"{round.seconds:.6f}",
+            }
+        )
+        for outcome in round.outcomes:
+            self.participation.add({"round": round.number, **vars(outcome)})
+        for update in round.updates:
+            self.updates.add({"round": round.number, "client": update.client, **_named(update.metrics)})
+        for table in (self.participation, self.updates, self.rounds):  # the round's own row last: it says all is there
+            table.flush()
+
+    def add_clients(self, round: int, evaluation: Evaluation) -> None:
+        """Append one row per client measured."""
+        columns = (evaluation.clients, evaluation.client_accuracy, evaluation.client_loss, evaluation.client_examples)
+        for client, accuracy, loss, examples in zip(*(column.tolist() for column in columns), strict=True):
+            rare = int(self._rare[client])
+            self.clients.add(dict(zip(CLIENT_COLUMNS, (round, client, accuracy, loss, examples, rare), strict=True)))
+        self.clients.flush()
+
+    def close(self) -> None:
+        """Close all tables."""
+        for table in (self.rounds, self.clients, self.participation, self.updates):
+            table.close()
+
+
+def save_model(path: Path, arrays: ArrayRecord, records: Mapping[str, ArrayRecord]) -> None:
+    """Write a model and the records beside it: ``<parameter>``, ``<record>`` for a single value, else ``<record>.<name>``."""
+    tensors = to_arrays(arrays)
+    for record, content in records.items():
+        for name, array in to_arrays(content).items():
+            tensors[record if name == "value" else f"{record}.{name}"] = array
+    save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, path)
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write strict JSON: what is not finite becomes null."""
+    text = json.dumps(_finite(summary), indent=2, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a digit."""
+    found = {"python": python_version()}
+    for name in ("fedrage-flwr", "flwr", "ray", "torch", "torchvision", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def peak_rss_mb() -> float:
+    """Largest resident set of this process so far, in MB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _named(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name.replace("-", "_"): value for name, value in metrics.items()}
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,210 @@
+"""One run: everything a configuration names is put together here, and only here."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord
+
+from clients.base import write_settings
+from fedrage_flwr.availability import LAWS
+from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenEmpty, Totals
+from fedrage_flwr.client_manager import RandomAccessClientManager
+from fedrage_flwr.config import Config
+from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.evaluation import Evaluator
+from fedrage_flwr.grids import GRIDS
+from fedrage_flwr.grids.base import SimulatedGrid
+from fedrage_flwr.models import build_model
+from fedrage_flwr.progress import Progress
+from fedrage_flwr.randomness import Stream, generator
+from fedrage_flwr.records import to_arrays, to_record
+from fedrage_flwr.results import CsvLogger, peak_rss_mb, save_model, versions, write_summary
+from fedrage_flwr.rounds import Callback
+from fedrage_flwr.settings import lookup
+from fedrage_flwr.training import LocalModel
+from fedrage_flwr.workspace import Workspace
+from strategies import STRATEGIES
+from strategies.base import BaseStrategy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What can be made, and can be wrong, before anything starts or is written.
+
+    Attributes:
+        config: checked settings.
+        device: where the arithmetic runs.
+        dataset, partition: data in memory and who holds what.
+        manager: holds the participation law.
+        rare: bool (N,).
+    """
+
+    config: Config
+    device: torch.device
+    dataset: Dataset
+    partition: Partition
+    manager: RandomAccessClientManager
+    rare: np.ndarray
+
+
+def prepare_run(config: Config) -> Prepared:
+    """Load data and make the law.
+
+    Raises:
+        UserError: a setting does not fit the data, the number of clients or this machine.
+    """
+    device = pick_device(config.device)
+    law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
+    prepare(config.dataset)
+    dataset = load_dataset(config.dataset)
+    shared = partition(config.partition, dataset, config.num_clients, config.rare_clients)
+    rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
+    manager = RandomAccessClientManager(law, config.num_clients, config.node_wait_s)
+    return Prepared(config, device, dataset, shared, manager, rare)
+
+
+def pick_device(word: str) -> torch.device:
+    """Return the device of ``device=auto|cpu|cuda``.
+
+    Raises:
+        UserError: cuda was asked for and there is none.
+    """
+    available = torch.cuda.is_available()
+    if word == "cuda" and not available:
+        raise UserError("device=cuda: this machine has no CUDA device that torch can use; allowed here: auto, cpu")
+    return torch.device("cuda" if available and word != "cpu" else "cpu")
+
+
+def make_local_model(config: Config, dataset: Dataset, device: torch.device) -> LocalModel:
+    """Return the model with its initial parameters, the same in every process."""
+    module = build_model(config.model, dataset.input_shape, dataset.num_classes, config.seed)
+    return LocalModel(module, device=device)
+
+
+@dataclass(frozen=True)
+class WorkspaceFactory:
+    """Makes the workspace of a process; can be sent to another one."""
+
+    config: Config
+    dataset: Dataset
+    partition: Partition
+
+    def __call__(self, device: torch.device) -> Workspace:
+        """Return what a process needs to act as any of the clients, with its arithmetic on ``device``."""
+        torch.set_num_threads(self.config.engine.threads)
+        return Workspace(
+            inputs=self.dataset.train.inputs.to(device),
+            targets=self.dataset.train.labels.to(device),
+            indices=tuple(client.train for client in self.partition.clients),
+            to_float=self.dataset.to_float,
+            model=make_local_model(self.config, self.dataset, device),
+        )
+
+
+def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
+    """Train, measure and write everything into ``folder``.
+
+    Args:
+        prepared: from ``prepare_run``.
+        folder: exists, and holds no earlier run.
+
+    Returns:
+        The summary, as written to ``summary.json``.
+
+    Raises:
+        UserError: the folder holds a run already, or the run ended because no reply could be used.
+    """
+    config = prepared.config
+    if (folder / "rounds.csv").exists():
+        raise UserError(f"{folder} already holds a run; choose another folder")
+    started = time.perf_counter()
+    torch.set_num_threads(config.engine.threads)
+    for note in prepared.partition.notes:
+        log.info("%s", note)
+    strategy: BaseStrategy = lookup(STRATEGIES, config.strategy.name)(config.strategy, config.client)
+    tables = CsvLogger(folder, prepared.rare, strategy.columns)
+    grid: SimulatedGrid | None = None
+    try:
+        evaluator = _evaluator(prepared)
+        evaluate = Evaluate(evaluator, config.num_rounds, config.eval_every, prepared.rare, tables)
+        polyak, empty, totals = PolyakAverage(), StopWhenEmpty(config.max_empty_rounds), Totals()
+        factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
+        grid = lookup(GRIDS, config.backend.name).create(config.backend, config.num_clients, factory, prepared.device)
+        with Progress(config.num_rounds, strategy.progress) as progress:
+            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, progress]
+            arrays = strategy.start(
+                grid,
+                initial_arrays=to_record(make_local_model(config, prepared.dataset, prepared.device).arrays()),
+                num_rounds=config.num_rounds,
+                timeout=None,
+                train_config=ConfigRecord({"seed": config.seed, **write_settings(config.client)}),
+                manager=prepared.manager,
+                callbacks=callbacks,
+            ).arrays
+    finally:
+        tables.close()
+        if grid is not None:
+            grid.close()
+    if empty.stopped:
+        raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}")
+    save_model(folder / "model.safetensors", arrays, strategy.records)
+    averages = polyak.records()
+    save_model(folder / "polyak.safetensors", averages["arrays"], {k: v for k, v in averages.items() if k != "arrays"})
+    polyak_accuracy = evaluator(to_arrays(averages["arrays"])).accuracy
+    summary = _summary(prepared, evaluate, totals, polyak_accuracy, time.perf_counter() - started)
+    write_summary(folder / "summary.json", summary)
+    return summary
+
+
+def _evaluator(prepared: Prepared) -> Evaluator:
+    config, dataset = prepared.config, prepared.dataset
+    clients = None
+    if config.num_clients > config.evaluate.max_clients:
+        draw = generator(config.seed, Stream.EVALUATION).choice(
+            config.num_clients, config.evaluate.max_clients, replace=False, shuffle=False
+        )
+        clients = np.sort(draw)
+        log.info("%d of %d clients are evaluated, the same ones each time", len(clients), config.num_clients)
+    parts = [client.test for client in prepared.partition.clients]
+    untested = sum(not len(part) for part in parts)
+    if untested:
+        log.info("%d clients have no test data and are left out of the client measures", untested)
+    model = make_local_model(config, dataset, prepared.device)
+    return Evaluator(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
+
+
+def _summary(
+    prepared: Prepared, evaluate: Evaluate, totals: Totals, polyak_accuracy: float, seconds: float
+) -> dict[str, Any]:
+    config = prepared.config
+    words = ("strategy", "dataset", "partition", "ram", "model", "backend")
+    last: Mapping[str, float | None] = evaluate.last
+    accuracies = evaluate.last_accuracies()
+    measures = ("client_accuracy_min", "client_accuracy_worst10pct", "client_accuracy_std", "rare_client_accuracy")
+    return {
+        **{word: getattr(config, word).name for word in words},
+        "seed": config.seed,
+        "num_clients": config.num_clients,
+        "num_rounds": config.num_rounds,
+        "rounds_done": totals.rounds,
+        "accuracy_mean_last10": float(np.mean(accuracies)),
+        "accuracy_std_last10": float(np.std(accuracies)),
+        "polyak_accuracy": polyak_accuracy,
+        **{name: last[name] for name in measures},
+        "bytes_up_per_round": totals.bytes_up / totals.rounds,
+        "bytes_down_per_round": totals.bytes_down / totals.rounds,
+        "rejected_replies": totals.unusable,
+        "rounds_per_second": totals.rounds / totals.seconds if totals.seconds else None,
+        "wall_seconds": seconds,
+        "peak_rss_mb": peak_rss_mb(),
+        "versions": versions(),
+    }

@@ -1,0 +1,195 @@
+"""What every server half needs once: messages, judging replies, the mean over the round's participants.
+
+A strategy declares the records it exchanges beside the model (``initial_records``) and, where the plain mean is not what it
+wants, how updates are reduced (``reduce``). It never sees a participation probability.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar, cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedrage_flwr.client_manager import RandomAccessClientManager
+from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record, weighted_mean
+from fedrage_flwr.rounds import Callback, Outcome, Update
+from strategies.rounds import in_partition_order, partitions_of, run_rounds
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """The settings every strategy has."""
+
+    name: str
+
+
+class BaseStrategy(Strategy):
+    """Asks every node it sees and averages what comes back, in partition order.
+
+    Args:
+        settings: values of the ``strategy`` section.
+        client: values of the ``client`` section.
+
+    Attributes:
+        records: the strategy's named records beside the model, as broadcast next.
+        outcomes, updates: of the last round, in partition order.
+    """
+
+    Settings: ClassVar[type[Any]] = StrategySettings
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Client metrics of this algorithm that belong in the tables."""
+    progress: ClassVar[tuple[str, ...]] = ()
+    """Those of them shown while it runs."""
+
+    def __init__(self, settings: Any, client: Any) -> None:
+        self.settings = settings
+        self.client = client
+        self.records: dict[str, ArrayRecord] = {}
+        self.outcomes: list[Outcome] = []
+        self.updates: list[Update] = []
+        self._expected: dict[str, ArrayRecord] = {}
+        self._asked: list[Message] = []
+        self._partitions: Mapping[int, int] = {}
+
+    def initial_records(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """Return the records that travel beside the model, before round 1."""
+        return {}
+
+    def weights(self, updates: Sequence[Update]) -> list[float] | None:
+        """Return one weight per update; None weighs all alike."""
+        return None
+
+    def reduce(self, updates: Sequence[Update]) -> ArrayRecord:
+        """Return θ̂ and set ``records``: the mean over S^t of everything the clients sent."""
+        weights = self.weights(updates)
+        mean = {
+            name: to_record(weighted_mean([to_arrays(update.records[name]) for update in updates], weights))
+            for name in self._expected
+        }
+        arrays = mean.pop("arrays")
+        self.records = mean
+        return arrays
+
+    def start(  # type: ignore[override]  # Flower's, plus who decides on the participants and who watches
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float | None = 3600,
+        train_config: ConfigRecord | None = None,
+        *,
+        manager: RandomAccessClientManager | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Result:
+        """Run all rounds; see ``strategies.rounds.run_rounds``."""
+        self.records = self.initial_records(initial_arrays)
+        return run_rounds(
+            self,
+            grid,
+            initial_arrays,
+            num_rounds,
+            manager=manager,
+            train_config=train_config,
+            timeout=timeout,
+            callbacks=callbacks,
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Address the model and the other records to every node on the grid."""
+        self._expected = {"arrays": arrays, **self.records}
+        self._partitions = dict(partitions_of(grid))
+        content = RecordDict({**self._expected, "config": ConfigRecord({**config, "server-round": server_round})})
+        self._asked = [Message(content, node, "train", group_id=str(server_round)) for node in grid.get_node_ids()]
+        return self._asked
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Judge every reply and reduce the usable ones; with none of them the model stays as it is."""
+        pairs = in_partition_order(self._asked, replies, self._partitions)
+        self.updates, self.outcomes = [], []
+        for client, reply in pairs:
+            self._judge(server_round, client, reply)
+        answered = {client for client, _ in pairs}
+        silent = [self._partitions[message.metadata.dst_node_id] for message in self._asked]
+        self.outcomes += [Outcome(client, "late", "no reply in time") for client in silent if client not in answered]
+        self.outcomes.sort(key=lambda outcome: outcome.client)
+        if not self.updates:
+            log.warning("round %d: no usable reply, the model stays as it is", server_round)
+            return None, None
+        return self._reduce_usable(server_round)
+
+    def _reduce_usable(self, server_round: int) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        try:
+            arrays = self.reduce(self.updates)
+        except ValueError as error:  # such as weights that sum to zero
+            log.warning("round %d: %s; the model stays as it is", server_round, error)
+            self.outcomes = [
+                Outcome(o.client, "rejected", str(error)) if o.outcome == "averaged" else o for o in self.outcomes
+            ]
+            self.updates = []
+            return None, None
+        common = [name for name in self.updates[0].metrics if all(name in update.metrics for update in self.updates)]
+        means: dict[str, MetricRecordValues] = {
+            name: sum(u.metrics[name] for u in self.updates) / len(self.updates) for name in common
+        }
+        return arrays, MetricRecord(means)
+
+    def _judge(self, server_round: int, client: int, reply: Message) -> None:
+        problem: str | None
+        if reply.has_error():
+            outcome, problem = "failed", str(reply.error.reason or f"error {reply.error.code}")
+        else:
+            outcome, problem = "rejected", self.problem(reply.content)
+        if problem is not None:
+            log.warning("round %d: client %d %s: %s", server_round, client, outcome, problem)
+            self.outcomes.append(Outcome(client, outcome, problem))
+            return
+        records = {name: cast(ArrayRecord, reply.content[name]) for name in self._expected}
+        self.updates.append(Update(client, records, _numbers(reply.content)))
+        self.outcomes.append(Outcome(client, "averaged"))
+
+    def problem(self, content: RecordDict) -> str | None:
+        """Say what makes a reply unusable; None if nothing does."""
+        for name, expected in self._expected.items():
+            record = array_record(content, name)
+            if record is None:
+                return f"record {name} is missing"
+            try:
+                found = mismatch(record, expected) or non_finite(to_arrays(record))
+            except Exception as error:  # bytes that are no array: whatever numpy says about them
+                found = f"cannot be read ({type(error).__name__}: {error})"
+            if found:
+                return f"record {name}: {found}"
+        bad = [name for name, value in _numbers(content).items() if not isfinite(value)]
+        return f"metrics not finite: {', '.join(bad)}" if bad else None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing is sent: the server evaluates the global model on every client's test part itself."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """See ``configure_evaluate``."""
+        return None
+
+    def summary(self) -> None:
+        """Log the settings."""
+        log.info("%s with %s", self.settings, self.client)
+
+
+def _numbers(content: RecordDict) -> dict[str, float]:
+    metrics = content.get("metrics")
+    if not isinstance(metrics, MetricRecord):
+        return {}
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
