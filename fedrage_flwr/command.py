@@ -139,10 +139,11 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
                      " (whole test set, last ten rounds)"),
         ("averaged model", f"{percent(summary['polyak_accuracy'])} (mean of all rounds' models)"),
         ("worst client", percent(summary["client_accuracy_min"])),
-        ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"),
         ("bytes a round", f"{summary['bytes_up_per_round']:,.0f} up, {summary['bytes_down_per_round']:,.0f} down"),
         ("time", f"{summary['wall_seconds']:.1f} s, {summary['rounds_per_second']:.0f} rounds a second"),
     ]  # fmt: skip
+    if summary["rare_client_accuracy"] is not None:
+        rows.insert(3, ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"))
     if summary["rejected_replies"]:
         rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
     return rows
