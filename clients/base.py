@@ -1,11 +1,12 @@
-"""What every client does with a training message: check it, train locally, reply.
+"""What every client does with a message: check it, work on its own data, reply.
 
-A client algorithm is a subclass of ``ClientAlgorithm``: the hooks of ``fedrage_flwr.training`` plus the named records it
-exchanges beside the model. It is built anew for every message; what must outlive a round goes through ``Context.state``.
+A client algorithm is a subclass of ``ClientAlgorithm``: the hooks of ``fedrage_flwr.training`` and, where a client does more
+than one local SGD, ``train``. It is built anew for every message. What must outlive a round is returned as ``memory`` and kept
+in ``Context.state``; it is committed by the last statement before the reply, so a client that raises keeps what it had.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
@@ -19,8 +20,9 @@ from fedrage_flwr.settings import Ge, Gt
 from fedrage_flwr.training import Tensors, draw_batches, local_sgd
 from fedrage_flwr.workspace import ClientData, Workspace
 
-Records = Mapping[str, Mapping[str, np.ndarray]]
-"""Named records, each of named arrays: what travels beside the model."""
+Arrays = Mapping[str, np.ndarray]
+Records = Mapping[str, Arrays]
+"""Named records, each of named arrays."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,75 @@ class ClientSettings:
     theta_radius: Annotated[float, Gt(0)] | None  # Π_C; None leaves the projection out
 
 
-class ClientAlgorithm:
-    """Plain local SGD. Subclasses override what differs.
+@dataclass(frozen=True)
+class Task:
+    """What one client has in hand for one message.
 
-    Args:
+    Attributes:
         settings: values of the ``client`` section.
-        received: the extra records of the message.
-        device: where tensors of the algorithm live.
+        received: the records of the message, ``arrays`` (the model) among them.
+        memory: the records this client kept from its last participation; empty at its first.
+        data: its own examples.
+        workspace: models to work with.
+        seed, round: keys of every draw.
     """
 
-    Settings: ClassVar[type[Any]] = ClientSettings
-    exchanges: ClassVar[tuple[str, ...]] = ()
-    """Names of the records that travel both ways beside ``arrays``."""
+    settings: Any
+    received: Records
+    memory: Records
+    data: ClientData
+    workspace: Workspace
+    seed: int
+    round: int
 
-    def __init__(self, settings: Any, received: Records, device: torch.device) -> None:
-        self.settings = settings
+    def batches(self, stream: Stream = Stream.BATCHES, steps: int | None = None) -> tuple[Tensor, Tensor]:
+        """Draw H mini-batches: inputs (H, b, …) and targets (H, b, …). The same ones for every algorithm of the stream."""
+        rng = generator(self.seed, stream, self.round, self.data.partition)
+        steps = self.settings.local_steps if steps is None else steps
+        return self.data.take(draw_batches(rng, self.data.num_examples, self.settings.batch_size, steps))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client has made of a message.
+
+    Attributes:
+        records: sent to the server.
+        metrics: sent to the server; ``train-loss`` is the mean of the mini-batch data losses met.
+        memory: kept by the client; None leaves what it had.
+    """
+
+    records: Records
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    memory: Records | None = None
+
+
+class ClientAlgorithm:
+    """Plain local SGD. Subclasses override what differs."""
+
+    Settings: ClassVar[type[Any]] = ClientSettings
+    receives: ClassVar[tuple[str, ...]] = ()
+    """Records that must come beside ``arrays``."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.settings = task.settings
+        self.device: torch.device = task.workspace.model.device
+
+    def train(self) -> Work:
+        """Run H local steps from the model received and send the result."""
+        model = self.task.workspace.model
+        model.load(self.task.received["arrays"])
+        inputs, targets = self.task.batches()
+        losses = local_sgd(model, inputs, targets, self, self.settings.lr, self.settings.theta_radius)
+        records, metrics = self.reply()
+        return Work({"arrays": model.arrays(), **records}, {"train-loss": float(losses.mean()), **metrics})
+
+    def evaluate(self) -> Mapping[str, float | list[float]]:
+        """Measure on this client's own test part (only asked of algorithms whose clients have models of their own)."""
+        model = self.task.workspace.model
+        model.load(self.task.received["arrays"])
+        return self.task.data.measure(model.outputs(self.task.data.test_inputs()))
 
     def step_weight(self, loss: Tensor) -> Tensor | None:
         """w of this step; None is 1."""
@@ -62,8 +118,13 @@ class ClientAlgorithm:
         """Nothing to move."""
 
     def reply(self) -> tuple[Records, dict[str, float]]:
-        """Return the extra records and the algorithm's own metrics."""
+        """Return further records and the algorithm's own metrics."""
         return {}, {}
+
+    @classmethod
+    def expected(cls, template: ArrayRecord) -> ArrayRecord:
+        """What ``arrays`` must look like, given the model's names, shapes and dtypes."""
+        return template
 
 
 def train(algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace) -> Message:
@@ -72,30 +133,47 @@ def train(algorithm: type[ClientAlgorithm], message: Message, context: Context, 
     Raises:
         ValueError: the message does not fit this client's model, or a setting is missing.
     """
+    task = _task(algorithm, message, context, workspace)
+    work = algorithm(task).train()
+    content = RecordDict({name: to_record(arrays) for name, arrays in work.records.items()})
+    content["metrics"] = MetricRecord({"num-examples": task.data.num_examples, **work.metrics})
+    reply = Message(content, reply_to=message)
+    for name, arrays in (work.memory or {}).items():
+        context.state[name] = to_record(arrays)
+    return reply
+
+
+def evaluate(algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace) -> Message:
+    """Answer one evaluation message; nothing is remembered.
+
+    Raises:
+        ValueError: as ``train``.
+    """
+    task = _task(algorithm, message, context, workspace)
+    metrics: dict[str, Any] = {"num-examples": task.data.num_test, **algorithm(task).evaluate()}
+    return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+
+def _task(algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace) -> Task:
     config = cast(ConfigRecord, message.content["config"])
-    received = _read(message.content, ("arrays", *algorithm.exchanges), workspace.template)
-    model, data = workspace.model, workspace.client(int(context.node_config["partition-id"]))
-    settings = read_settings(algorithm, config)
-    model.load(received["arrays"])
-    hooks = algorithm(settings, received, model.device)
-    inputs, targets = _batches(data, settings, config)
-    losses = local_sgd(model, inputs, targets, hooks, settings.lr, settings.theta_radius)
-
-    records, metrics = hooks.reply()
-    content = RecordDict({name: to_record(arrays) for name, arrays in {"arrays": model.arrays(), **records}.items()})
-    content["metrics"] = MetricRecord(
-        {"num-examples": data.num_examples, "train-loss": float(losses.mean()), **metrics}
+    return Task(
+        settings=read_settings(algorithm, config),
+        received=_read(message.content, algorithm, workspace.template),
+        memory={n: to_arrays(record) for n, record in context.state.items() if isinstance(record, ArrayRecord)},
+        data=workspace.client(int(context.node_config["partition-id"])),
+        workspace=workspace,
+        seed=int(cast(int, config["seed"])),
+        round=int(cast(int, config["server-round"])),
     )
-    return Message(content, reply_to=message)
 
 
-def _read(content: RecordDict, names: Sequence[str], model: ArrayRecord) -> dict[str, dict[str, np.ndarray]]:
+def _read(content: RecordDict, algorithm: type[ClientAlgorithm], template: ArrayRecord) -> Records:
     received = {}
-    for name in names:
+    for name in ("arrays", *algorithm.receives):
         record = array_record(content, name)
         if record is None:
             raise ValueError(f"the message lacks the record {name}")
-        problem = mismatch(record, model) if name == "arrays" else None
+        problem = mismatch(record, algorithm.expected(template)) if name == "arrays" else None
         if problem:
             raise ValueError(f"the model received does not fit this client's: {problem}")
         received[name] = to_arrays(record)
@@ -103,12 +181,6 @@ def _read(content: RecordDict, names: Sequence[str], model: ArrayRecord) -> dict
         if problem:
             raise ValueError(f"record {name}: {problem}")
     return received
-
-
-def _batches(data: ClientData, settings: ClientSettings, config: ConfigRecord) -> tuple[Tensor, Tensor]:
-    seed, round_ = int(config["seed"]), int(config["server-round"])  # type: ignore[arg-type]
-    rng = generator(seed, Stream.BATCHES, round_, data.partition)
-    return data.take(draw_batches(rng, data.num_examples, settings.batch_size, settings.local_steps))
 
 
 def read_settings(algorithm: type[ClientAlgorithm], config: ConfigRecord) -> Any:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from clients.base import ClientAlgorithm, ClientSettings, Records, scalar
+from clients.base import ClientAlgorithm, ClientSettings, Records, Task, scalar
 from fedrage_flwr.settings import Gt, Interval
 
 
@@ -50,13 +50,13 @@ class FedeRageClient(ClientAlgorithm):
     """Mean-CVaR local objective with one scalar, β, beside the model."""
 
     Settings = FedeRageSettings
-    exchanges = ("beta",)
+    receives = ("beta",)
 
-    def __init__(self, settings: FedeRageSettings, received: Records, device: torch.device) -> None:
-        super().__init__(settings, received, device)
-        self.beta = torch.tensor(received["beta"]["value"], dtype=torch.float32, device=device)
-        self.tail_weight = torch.tensor(settings.kappa, device=device)
-        self.base_weight = torch.tensor(1 - settings.gamma, device=device)
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.beta = torch.tensor(task.received["beta"]["value"], dtype=torch.float32, device=self.device)
+        self.tail_weight = torch.tensor(self.settings.kappa, device=self.device)
+        self.base_weight = torch.tensor(1 - self.settings.gamma, device=self.device)
         self.tails: list[Tensor] = []
 
     def step_weight(self, loss: Tensor) -> Tensor:

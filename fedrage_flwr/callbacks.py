@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 from flwr.app import ArrayRecord
 
-from fedrage_flwr.evaluation import Evaluator
-from fedrage_flwr.metrics import client_measures
+from fedrage_flwr.evaluation import Evaluation, Measure
+from fedrage_flwr.metrics import client_measures, fairness
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.results import CsvLogger
 from fedrage_flwr.rounds import Round
@@ -49,32 +49,56 @@ class PolyakAverage:
 
 
 class Evaluate:
-    """Measures the global model every ``every`` rounds and in each of the last ten.
+    """Measures the model every ``every`` rounds and in each of the last ten.
 
     Args:
-        evaluator: does the measuring.
+        measure: does the measuring.
         num_rounds: T.
         every: rounds between evaluations.
-        rare: bool (N,).
+        rare: bool (N,). Further clients were held out of training: they are measured apart.
         tables: gets a row per client.
+        optimum: per client, the loss attainable on its distribution, shape (N + held out,); None leaves FAA out.
     """
 
-    def __init__(self, evaluator: Evaluator, num_rounds: int, every: int, rare: np.ndarray, tables: CsvLogger) -> None:
-        self._evaluator, self._tables = evaluator, tables
-        self._num_rounds, self._every, self._rare = num_rounds, every, rare
+    def __init__(
+        self,
+        measure: Measure,
+        num_rounds: int,
+        every: int,
+        rare: np.ndarray,
+        tables: CsvLogger,
+        optimum: np.ndarray | None = None,
+    ) -> None:
+        self._measure, self._tables = measure, tables
+        self._num_rounds, self._every, self._rare, self._optimum = num_rounds, every, rare, optimum
         self.accuracies: dict[int, float] = {}
         self.last: Mapping[str, float | None] = {}
+        self.last_evaluation: Evaluation | None = None
 
     def after_round(self, round: Round) -> None:
         """Evaluate if it is this round's turn."""
         if round.number % self._every and round.number <= self._num_rounds - LAST_ROUNDS:
             return
-        evaluation = self._evaluator(to_arrays(round.arrays))
-        measures = client_measures(evaluation.client_accuracy, self._rare[evaluation.clients])
-        round.evaluation = {"accuracy": evaluation.accuracy, "loss": evaluation.loss, **measures}
+        evaluation = self._measure(round.arrays, round.number)
+        round.evaluation = {
+            "accuracy": evaluation.accuracy,
+            "loss": evaluation.loss,
+            **self._client_measures(evaluation),
+        }
         self.accuracies[round.number] = evaluation.accuracy
-        self.last = round.evaluation
+        self.last, self.last_evaluation = round.evaluation, evaluation
         self._tables.add_clients(round.number, evaluation)
+
+    def _client_measures(self, evaluation: Evaluation) -> dict[str, float | None]:
+        training = evaluation.clients < len(self._rare)
+        ids = evaluation.clients[training]
+        measures = client_measures(evaluation.client_accuracy[training], self._rare[ids])
+        if not training.all():
+            held_out = evaluation.client_accuracy[~training]
+            measures["held_out_client_accuracy"] = client_measures(held_out, held_out < 0)["client_accuracy_mean"]
+        if self._optimum is not None:
+            measures["faa"] = fairness(evaluation.client_loss[training] - self._optimum[ids])
+        return measures
 
     def last_accuracies(self) -> list[float]:
         """Accuracies of the last ten rounds."""

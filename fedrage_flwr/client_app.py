@@ -10,6 +10,8 @@ from flwr.app.typing import MetricRecordValues
 from flwr.clientapp import ClientApp
 
 from clients import CLIENTS
+from clients.base import ClientAlgorithm
+from clients.base import evaluate as evaluate_client
 from clients.base import train as train_client
 from fedrage_flwr.settings import lookup
 from fedrage_flwr.workspace import Workspace
@@ -30,9 +32,18 @@ def make_client_app(workspace: Workspace) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train locally and reply with the model."""
-        name = cast(ConfigRecord, message.content["config"]).get("client.name")
-        if name not in CLIENTS:
-            raise ValueError(f"this client knows no algorithm {name!r}; it knows {', '.join(sorted(CLIENTS))}")
-        return train_client(lookup(CLIENTS, str(name)), message, context, workspace)
+        return train_client(_algorithm(message), message, context, workspace)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        """Measure on the client's own test part and reply with numbers."""
+        return evaluate_client(_algorithm(message), message, context, workspace)
 
     return app
+
+
+def _algorithm(message: Message) -> type[ClientAlgorithm]:
+    name = cast(ConfigRecord, message.content["config"]).get("client.name")
+    if name not in CLIENTS:
+        raise ValueError(f"this client knows no algorithm {name!r}; it knows {', '.join(sorted(CLIENTS))}")
+    return cast(type[ClientAlgorithm], lookup(CLIENTS, str(name)))

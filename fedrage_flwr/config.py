@@ -64,6 +64,7 @@ class Config:
     num_clients: Annotated[int, Ge(1)]
     num_rounds: Annotated[int, Ge(1)]
     rare_clients: Annotated[int, Ge(0)]
+    held_out_clients: Annotated[int, Ge(0)]
     eval_every: Annotated[int, Ge(1)]
     max_empty_rounds: Annotated[int, Ge(1)]
     device: Literal["auto", "cpu", "cuda"]
@@ -78,6 +79,20 @@ class Config:
     model: Any
     backend: Any
     logger: Any
+
+    @property
+    def all_clients(self) -> int:
+        """The N training clients and those held out, whose ids come after them."""
+        return self.num_clients + self.held_out_clients
+
+    def __post_init__(self) -> None:
+        if self.rare_clients > self.num_clients:
+            raise ValueError(f"rare_clients={self.rare_clients} must be at most num_clients={self.num_clients}")
+        if self.held_out_clients and self.partition.name == "rare_classes":
+            raise ValueError(
+                f"held_out_clients={self.held_out_clients}: partition=rare_classes would give the held-out clients the rare"
+                " classes; choose another partition, or held_out_clients=0"
+            )
 
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
@@ -133,8 +148,6 @@ def validate(cfg: DictConfig) -> Config:
     for name, settings in SECTIONS.items():
         typed[name] = build(settings, typed.get(name), name)
     config: Config = build(Config, typed)
-    if config.rare_clients > config.num_clients:
-        raise UserError(f"rare_clients={config.rare_clients} must be at most num_clients={config.num_clients}")
     return config
 
 
@@ -216,7 +229,7 @@ def _names(settings: type[Any]) -> list[str]:
 
 def choices(group: str) -> list[str]:
     """Return the words that can be typed for a config group."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if path.stem != "base")
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
 
 
 def _check_choices(overrides: Sequence[str]) -> None:

@@ -1,16 +1,25 @@
 """The global model on the whole test set and on every client's own test part, by one pass over the test set."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
 from torch import Tensor
-from torch.nn import functional
 
+from fedrage_flwr.exchange import in_partition_order, partitions_of
+from fedrage_flwr.losses import correct
+from fedrage_flwr.records import to_arrays
 from fedrage_flwr.training import LocalModel
 
 CHUNK = 2048  # examples per forward pass
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +31,7 @@ class Evaluation:
         clients: ids of the clients measured, shape (n,).
         client_accuracy, client_loss: on each one's own test part, shape (n,); NaN where it is empty.
         client_examples: sizes of those parts, shape (n,).
+        extra: further numbers of each client, by column name, shape (n,).
     """
 
     accuracy: float
@@ -30,10 +40,18 @@ class Evaluation:
     client_accuracy: np.ndarray
     client_loss: np.ndarray
     client_examples: np.ndarray
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-class Evaluator:
-    """Evaluates models on a test set held in memory.
+class Measure(Protocol):
+    """Measures one model after one round."""
+
+    def __call__(self, arrays: ArrayRecord, round: int) -> Evaluation:
+        """Measure."""
+
+
+class ServerMeasure:
+    """Evaluates the global model where the server is, on a test set held in memory.
 
     Args:
         model: overwritten by each model evaluated.
@@ -61,13 +79,13 @@ class Evaluator:
         self._inputs = to_float(inputs.to(model.device))
         self._targets = targets.to(model.device)
 
-    def __call__(self, arrays: Mapping[str, np.ndarray]) -> Evaluation:
+    def __call__(self, arrays: ArrayRecord, round: int = 0) -> Evaluation:
         """Measure one model."""
-        correct, losses = self._per_example(arrays)
+        right, losses = self._per_example(to_arrays(arrays))
         with np.errstate(invalid="ignore"):  # an empty test part is 0/0: NaN, as documented
-            client_accuracy, client_loss = (self._client_sums(v) / self._examples for v in (correct, losses))
+            client_accuracy, client_loss = (self._client_sums(v) / self._examples for v in (right, losses))
         return Evaluation(
-            accuracy=float(correct.mean()),
+            accuracy=float(right.mean()),
             loss=float(losses.mean()),
             clients=self.clients,
             client_accuracy=client_accuracy,
@@ -80,11 +98,71 @@ class Evaluator:
 
     @torch.no_grad()
     def _per_example(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        self._model.load(dict(arrays))
-        module = self._model.module.eval()
-        correct, losses = [], []
-        for inputs, targets in zip(torch.split(self._inputs, CHUNK), torch.split(self._targets, CHUNK), strict=True):
-            logits = module(inputs)
-            correct.append(logits.argmax(1) == targets)
-            losses.append(functional.cross_entropy(logits, targets, reduction="none"))
-        return torch.cat(correct).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+        self._model.load(arrays)
+        outputs = self._model.outputs(self._inputs, CHUNK)
+        losses = self._model.example_loss(outputs, self._targets)
+        return correct(outputs, self._targets).double().cpu().numpy(), losses.double().cpu().numpy()
+
+
+class ClientMeasure:
+    """Asks every client to evaluate on its own test part, with the models it has of its own.
+
+    The global accuracy and loss are then those of all test parts pooled, each example counted once, predicted by its client.
+
+    Args:
+        strategy: makes the messages.
+        grid: reaches every client, not only a round's survivors.
+        config: sent with every message.
+        clients: ids to measure; None for all.
+    """
+
+    def __init__(self, strategy: Strategy, grid: Grid, config: ConfigRecord, clients: np.ndarray | None = None) -> None:
+        self._strategy, self._grid, self._config = strategy, grid, config
+        self._clients = clients
+
+    def __call__(self, arrays: ArrayRecord, round: int) -> Evaluation:
+        """Measure one model."""
+        partitions = partitions_of(self._grid)
+        wanted = set(partitions.values()) if self._clients is None else set(self._clients.tolist())
+        messages = [
+            message
+            for message in self._strategy.configure_evaluate(round, arrays, self._config, self._grid)
+            if partitions[message.metadata.dst_node_id] in wanted
+        ]
+        pairs = in_partition_order(messages, self._grid.send_and_receive(messages), partitions)
+        failed = [f"client {client}: {reply.error.reason}" for client, reply in pairs if reply.has_error()]
+        if failed:
+            log.warning("round %d: %d clients could not evaluate; %s", round, len(failed), failed[0])
+        answers = {client: _numbers(reply) for client, reply in pairs if not reply.has_error()}
+        return _pool(answers)
+
+
+def _numbers(reply: Message) -> dict[str, float]:
+    """The metrics of a reply; a list ``x`` becomes ``x_0``, ``x_1``, …"""
+    numbers: dict[str, float] = {}
+    for name, value in reply.content.metric_records["metrics"].items():
+        if isinstance(value, list):
+            numbers.update({f"{name}_{k}": float(entry) for k, entry in enumerate(value)})
+        else:
+            numbers[name] = float(value)
+    return numbers
+
+
+def _pool(answers: Mapping[int, Mapping[str, float]]) -> Evaluation:
+    def column(name: str) -> np.ndarray:
+        return np.array([answer.get(name, np.nan) for answer in answers.values()])
+
+    examples = column("num-examples").astype(np.int64)
+    accuracy, loss = column("accuracy"), column("loss")
+    tested = examples > 0
+    total = examples[tested].sum()
+    names = {name for answer in answers.values() for name in answer} - {"num-examples", "accuracy", "loss"}
+    return Evaluation(
+        accuracy=float(accuracy[tested] @ examples[tested] / total) if total else float("nan"),
+        loss=float(loss[tested] @ examples[tested] / total) if total else float("nan"),
+        clients=np.array(list(answers), np.int64),
+        client_accuracy=accuracy,
+        client_loss=loss,
+        client_examples=examples,
+        extra={name: column(name) for name in sorted(names)},
+    )

@@ -33,6 +33,15 @@ def client_measures(accuracy: np.ndarray, rare: np.ndarray) -> dict[str, float |
     }
 
 
+def fairness(excess_risk: np.ndarray) -> float | None:
+    """FAA, fairness via agent-awareness: the largest difference of excess risks between two clients; smaller is fairer.
+
+    It does not punish a client whose data are noisy (FOCUS paper, Definition 3.1). Clients of unknown risk (NaN) are left out.
+    """
+    known = excess_risk[~np.isnan(excess_risk)]
+    return float(known.max() - known.min()) if len(known) else None
+
+
 def jain_index(values: np.ndarray) -> float | None:
     """(Σx)² / (n Σx²), in [1/n, 1]; None when every value is zero."""
     squares = float((values**2).sum())

@@ -42,13 +42,16 @@ class Model(Protocol):
         """Return the model on the CPU, its parameters drawn from torch's generator."""
 
 
-def build_model(settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
+def build_model(
+    settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int, index: int = 0
+) -> nn.Module:
     """Return the model with initial parameters that depend on ``seed`` and the arguments alone.
 
     Torch's global generator is as it was afterwards, on every device.
 
     Args:
         input_shape: of one example, (C, H, W) for images.
+        index: which of several different random models.
 
     Returns:
         a float32 module on the CPU in training mode, from (n, *input_shape) to logits (n, num_classes).
@@ -59,7 +62,7 @@ def build_model(settings: ModelSettings, input_shape: tuple[int, ...], num_class
     model: type[Model] = lookup(MODELS, settings.name)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         # not torch.manual_seed, which would seed the generators of the accelerators as well
-        torch.default_generator.manual_seed(integer_seed(seed, Stream.MODEL))
+        torch.default_generator.manual_seed(integer_seed(seed, Stream.MODEL, *([index] if index else [])))
         return model.build(settings, input_shape, num_classes)
 
 

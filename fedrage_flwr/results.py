@@ -70,17 +70,26 @@ class CsvLogger:
 
     Args:
         folder: the run's folder.
-        rare: bool (N,).
-        columns: further metrics of the algorithm.
+        rare: bool (N,); clients beyond N are not rare.
+        columns: further metrics of the algorithm, in rounds.csv and updates.csv.
+        measures: further measures, in rounds.csv.
+        client_columns: further numbers of each client, in clients.csv.
     """
 
     Settings = CsvSettings
 
-    def __init__(self, folder: Path, rare: np.ndarray, columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rare: np.ndarray,
+        columns: Sequence[str] = (),
+        measures: Sequence[str] = (),
+        client_columns: Sequence[str] = (),
+    ) -> None:
         more = [column for column in columns if column not in ROUND_COLUMNS]
         self._rare = rare
-        self.rounds = Table(folder / "rounds.csv", [*ROUND_COLUMNS, *more])
-        self.clients = Table(folder / "clients.csv", CLIENT_COLUMNS)
+        self.rounds = Table(folder / "rounds.csv", [*ROUND_COLUMNS, *more, *measures])
+        self.clients = Table(folder / "clients.csv", [*CLIENT_COLUMNS, *client_columns])
         self.participation = Table(folder / "participation.csv", PARTICIPATION_COLUMNS)
         self.updates = Table(folder / "updates.csv", [*UPDATE_COLUMNS, *more])
 
@@ -107,10 +116,17 @@ class CsvLogger:
 
     def add_clients(self, round: int, evaluation: Evaluation) -> None:
         """Append one row per client measured."""
-        columns = (evaluation.clients, evaluation.client_accuracy, evaluation.client_loss, evaluation.client_examples)
-        for client, accuracy, loss, examples in zip(*(column.tolist() for column in columns), strict=True):
-            rare = int(self._rare[client])
-            self.clients.add(dict(zip(CLIENT_COLUMNS, (round, client, accuracy, loss, examples, rare), strict=True)))
+        rare = np.isin(evaluation.clients, np.flatnonzero(self._rare)).astype(int)
+        columns = {
+            "client": evaluation.clients,
+            "accuracy": evaluation.client_accuracy,
+            "loss": evaluation.client_loss,
+            "examples": evaluation.client_examples,
+            "rare": rare,
+            **evaluation.extra,
+        }
+        for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+            self.clients.add({"round": round, **dict(zip(columns, row, strict=True))})
         self.clients.flush()
 
     def close(self) -> None:

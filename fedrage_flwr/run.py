@@ -18,18 +18,19 @@ from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.config import Config
 from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.evaluation import Evaluator
+from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
+from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.models import build_model
 from fedrage_flwr.progress import Progress
 from fedrage_flwr.randomness import Stream, generator
-from fedrage_flwr.records import to_arrays, to_record
+from fedrage_flwr.records import to_record
 from fedrage_flwr.results import CsvLogger, peak_rss_mb, save_model, versions, write_summary
 from fedrage_flwr.rounds import Callback
 from fedrage_flwr.settings import lookup
 from fedrage_flwr.training import LocalModel
-from fedrage_flwr.workspace import Workspace
+from fedrage_flwr.workspace import SplitTensors, Workspace
 from strategies import STRATEGIES
 from strategies.base import BaseStrategy
 
@@ -44,7 +45,7 @@ class Prepared:
         config: checked settings.
         device: where the arithmetic runs.
         dataset, partition: data in memory and who holds what.
-        manager: holds the participation law.
+        manager: holds the participation law over the N training clients.
         rare: bool (N,).
     """
 
@@ -66,9 +67,9 @@ def prepare_run(config: Config) -> Prepared:
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     prepare(config.dataset)
     dataset = load_dataset(config.dataset)
-    shared = partition(config.partition, dataset, config.num_clients, config.rare_clients)
+    shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
-    manager = RandomAccessClientManager(law, config.num_clients, config.node_wait_s)
+    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
     return Prepared(config, device, dataset, shared, manager, rare)
 
 
@@ -84,10 +85,10 @@ def pick_device(word: str) -> torch.device:
     return torch.device("cuda" if available and word != "cpu" else "cpu")
 
 
-def make_local_model(config: Config, dataset: Dataset, device: torch.device) -> LocalModel:
-    """Return the model with its initial parameters, the same in every process."""
-    module = build_model(config.model, dataset.input_shape, dataset.num_classes, config.seed)
-    return LocalModel(module, device=device)
+def make_local_model(config: Config, dataset: Dataset, device: torch.device, index: int = 0) -> LocalModel:
+    """Return the model with its initial parameters, the same in every process; ``index`` picks one of different ones."""
+    module = build_model(config.model, dataset.input_shape, dataset.num_classes, config.seed, index)
+    return LocalModel(module, LOSSES[dataset.loss], device)
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,12 @@ class WorkspaceFactory:
         """Return what a process needs to act as any of the clients, with its arithmetic on ``device``."""
         torch.set_num_threads(self.config.engine.threads)
         return Workspace(
-            inputs=self.dataset.train.inputs.to(device),
-            targets=self.dataset.train.labels.to(device),
-            indices=tuple(client.train for client in self.partition.clients),
-            to_float=self.dataset.to_float,
             model=make_local_model(self.config, self.dataset, device),
+            train=SplitTensors(self.dataset.train.inputs.to(device), self.dataset.train.labels.to(device)),
+            indices=[client.train for client in self.partition.clients],
+            to_float=self.dataset.to_float,
+            test=SplitTensors(self.dataset.test.inputs.to(device), self.dataset.test.labels.to(device)),
+            test_indices=[client.test for client in self.partition.clients],
         )
 
 
@@ -130,56 +132,78 @@ def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
     torch.set_num_threads(config.engine.threads)
     for note in prepared.partition.notes:
         log.info("%s", note)
-    strategy: BaseStrategy = lookup(STRATEGIES, config.strategy.name)(config.strategy, config.client)
-    tables = CsvLogger(folder, prepared.rare, strategy.columns)
+    strategy = make_strategy(config, prepared.manager)
+    measures = ["held_out_client_accuracy"] if config.held_out_clients else []
+    tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, strategy.client_columns())
+    train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
     grid: SimulatedGrid | None = None
     try:
-        evaluator = _evaluator(prepared)
-        evaluate = Evaluate(evaluator, config.num_rounds, config.eval_every, prepared.rare, tables)
-        polyak, empty, totals = PolyakAverage(), StopWhenEmpty(config.max_empty_rounds), Totals()
         factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
-        grid = lookup(GRIDS, config.backend.name).create(config.backend, config.num_clients, factory, prepared.device)
+        grid = make_grid(config, factory, prepared.device)
+        measure = _measure(prepared, strategy, grid, train_config)
+        evaluate = Evaluate(measure, config.num_rounds, config.eval_every, prepared.rare, tables)
+        polyak, empty, totals = PolyakAverage(), StopWhenEmpty(config.max_empty_rounds), Totals()
         with Progress(config.num_rounds, strategy.progress) as progress:
             callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, progress]
             arrays = strategy.start(
                 grid,
-                initial_arrays=to_record(make_local_model(config, prepared.dataset, prepared.device).arrays()),
+                initial_arrays=strategy.initial_arrays(
+                    lambda k: to_record(make_local_model(config, prepared.dataset, prepared.device, k).arrays())
+                ),
                 num_rounds=config.num_rounds,
                 timeout=None,
-                train_config=ConfigRecord({"seed": config.seed, **write_settings(config.client)}),
+                train_config=train_config,
                 manager=prepared.manager,
                 callbacks=callbacks,
             ).arrays
+        if empty.stopped:
+            raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}")
+        averages = polyak.records()
+        average = averages.pop("arrays")
+        polyak_accuracy = measure(average, config.num_rounds).accuracy
     finally:
         tables.close()
         if grid is not None:
             grid.close()
-    if empty.stopped:
-        raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}")
     save_model(folder / "model.safetensors", arrays, strategy.records)
-    averages = polyak.records()
-    save_model(folder / "polyak.safetensors", averages["arrays"], {k: v for k, v in averages.items() if k != "arrays"})
-    polyak_accuracy = evaluator(to_arrays(averages["arrays"])).accuracy
+    save_model(folder / "polyak.safetensors", average, averages)
     summary = _summary(prepared, evaluate, totals, polyak_accuracy, time.perf_counter() - started)
     write_summary(folder / "summary.json", summary)
     return summary
 
 
-def _evaluator(prepared: Prepared) -> Evaluator:
+def make_strategy(config: Config, manager: RandomAccessClientManager) -> BaseStrategy:
+    """Make the server half; only an oracle is told the marginals."""
+    chosen: type[BaseStrategy] = lookup(STRATEGIES, config.strategy.name)
+    if chosen.told_marginals:
+        told = manager.law.marginals().values
+        return chosen(config.strategy, config.client, config.num_clients, marginals=told)  # type: ignore[call-arg]
+    return chosen(config.strategy, config.client, config.num_clients)
+
+
+def make_grid(config: Config, factory: WorkspaceFactory, device: torch.device) -> SimulatedGrid:
+    """Make the grid that ``backend`` names, with all clients on it."""
+    grid: SimulatedGrid = lookup(GRIDS, config.backend.name).create(config.backend, config.all_clients, factory, device)
+    return grid
+
+
+def _measure(prepared: Prepared, strategy: BaseStrategy, grid: SimulatedGrid, train_config: ConfigRecord) -> Measure:
     config, dataset = prepared.config, prepared.dataset
     clients = None
     if config.num_clients > config.evaluate.max_clients:
         draw = generator(config.seed, Stream.EVALUATION).choice(
             config.num_clients, config.evaluate.max_clients, replace=False, shuffle=False
         )
-        clients = np.sort(draw)
+        clients = np.concatenate([np.sort(draw), np.arange(config.num_clients, config.all_clients)])
         log.info("%d of %d clients are evaluated, the same ones each time", len(clients), config.num_clients)
     parts = [client.test for client in prepared.partition.clients]
     untested = sum(not len(part) for part in parts)
     if untested:
         log.info("%d clients have no test data and are left out of the client measures", untested)
+    if strategy.personal:
+        return ClientMeasure(strategy, grid, train_config, clients)
     model = make_local_model(config, dataset, prepared.device)
-    return Evaluator(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
+    return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
 
 
 def _summary(

@@ -7,21 +7,18 @@
         θ     ← Π_C(θ − η_θ d)
         update_state(w)                        with the values from before the step
 
-Every quantity may carry a leading cohort axis; hooks contain no branches on data, so they run unchanged on it.
+Every quantity may carry a leading cohort axis of M models; hooks contain no branches on data, so they run unchanged on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""(outputs (b, …), targets (b, …)) -> mean loss over the batch, shape ()."""
-
+from fedrage_flwr.losses import Loss, cross_entropy
 
 Tensors = tuple[Tensor, ...]
 """One tensor per parameter, in the model's order."""
@@ -31,7 +28,7 @@ class Hooks(Protocol):
     """What a client algorithm adds to plain SGD."""
 
     def step_weight(self, loss: Tensor) -> Tensor | None:
-        """Return w from the mini-batch loss; None means 1 and costs nothing."""
+        """Return w from the mini-batch loss, shape () or (M,); None means 1 and costs nothing."""
 
     def direction(self, gradients: Tensors, parameters: Tensors) -> Tensors:
         """Return the direction d from the weighted gradients and the current parameters."""
@@ -40,27 +37,34 @@ class Hooks(Protocol):
         """Move the algorithm's own state after a step of weight ``weight``."""
 
 
+class Trainable(Protocol):
+    """What the loop trains: one model, or M of them stacked."""
+
+    parameters: Tensors
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of one mini-batch, shape () or (M,)."""
+
+
 class LocalModel:
     """A module whose parameters are overwritten by each model received; one per process and device.
 
     Args:
         module: the network; it is moved to ``device``.
-        loss: mean loss of a batch; cross-entropy unless given.
+        loss: loss of each example.
         device: where the arithmetic runs.
     """
 
-    def __init__(
-        self, module: nn.Module, loss: LossFunction = functional.cross_entropy, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device).train()
         self.device = torch.device(device)
-        self._loss = loss
+        self.example_loss = loss
         self.parameters: Tensors = tuple(p for p in module.parameters() if p.requires_grad)
         self.parameter_names: tuple[str, ...] = tuple(n for n, p in module.named_parameters() if p.requires_grad)
         self._tensors: dict[str, Tensor] = dict(module.state_dict())
 
     @torch.no_grad()
-    def load(self, arrays: dict[str, np.ndarray]) -> None:
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Overwrite parameters and buffers with ``arrays`` (names of the module's state dict)."""
         for name, tensor in self._tensors.items():
             tensor.copy_(as_tensor(arrays[name]), non_blocking=True)
@@ -72,7 +76,15 @@ class LocalModel:
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of one mini-batch, shape ()."""
-        return self._loss(self.module(inputs), targets)
+        return self.example_loss(self.module(inputs), targets).mean()
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor, chunk: int = 2048) -> Tensor:
+        """Outputs for many examples, in evaluation mode, ``chunk`` at a time; shape (n, …)."""
+        self.module.eval()
+        outputs = [self.module(part) for part in torch.split(inputs, chunk)]
+        self.module.train()
+        return torch.cat(outputs)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -91,7 +103,7 @@ class _Interface:
 
 
 def draw_batches(rng: np.random.Generator, num_examples: int, batch_size: int, steps: int) -> np.ndarray:
-    """Draw ``steps`` fresh mini-batches, each uniform without replacement (ALGORITHMS.md §1).
+    """Draw ``steps`` fresh mini-batches, each uniform without replacement (FedeRage paper, Section IV).
 
     Returns:
         int64 positions in 0..num_examples-1, shape (steps, min(batch_size, num_examples)); the whole set, in order, when
@@ -103,41 +115,56 @@ def draw_batches(rng: np.random.Generator, num_examples: int, batch_size: int, s
 
 
 def local_sgd(
-    model: LocalModel, inputs: Tensor, targets: Tensor, hooks: Hooks, lr: float, radius: float | None = None
+    model: Trainable, inputs: Tensor, targets: Tensor, hooks: Hooks, lr: float, radius: float | None = None
 ) -> Tensor:
     """Run H local steps in place on ``model``.
 
     Args:
         model: the parameters to move.
-        inputs: H mini-batches, shape (H, b, …).
-        targets: their targets, shape (H, b, …).
+        inputs: H mini-batches, shape (H, …).
+        targets: their targets, shape (H, …).
         hooks: the algorithm.
         lr: η_θ.
         radius: Π_C, the ball round the origin of all trainable parameters flattened; None leaves it out.
 
     Returns:
-        The H mini-batch losses, each before its step, shape (H,), on the model's device.
+        The mini-batch losses, each before its step, shape (H,) or (H, M), on the model's device.
     """
     losses = []
     parameters = model.parameters
     for batch, target in zip(inputs, targets, strict=True):
         loss = model.loss(batch, target)
-        gradients = torch.autograd.grad(loss, parameters)
+        gradients = torch.autograd.grad(loss.sum() if loss.ndim else loss, parameters)
         with torch.no_grad():
             loss = loss.detach()
             weight = hooks.step_weight(loss)
             if weight is not None:
-                torch._foreach_mul_(gradients, weight)
+                _scale_(gradients, weight)
             torch._foreach_add_(parameters, hooks.direction(gradients, parameters), alpha=-lr)
             if radius is not None:
-                project_ball_(parameters, radius)
+                project_ball_(parameters, radius, cohort=loss.ndim == 1)
             hooks.update_state(weight)
         losses.append(loss)
     return torch.stack(losses)
 
 
+def _scale_(gradients: Tensors, weight: Tensor) -> None:
+    if weight.ndim == 0:
+        torch._foreach_mul_(gradients, weight)
+    else:
+        for gradient in gradients:
+            gradient.mul_(per_model(weight, gradient))
+
+
+def per_model(values: Tensor, like: Tensor) -> Tensor:
+    """View (M,) values so that they broadcast along the models of a stacked tensor (M, …)."""
+    return values.view(-1, *(1,) * (like.ndim - 1))
+
+
 @torch.no_grad()
-def project_ball_(parameters: Tensors, radius: float) -> None:
-    """Π_C in place: scale all parameters together so that their joint Euclidean norm is at most ``radius``."""
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(parameters)))
-    torch._foreach_mul_(parameters, torch.clamp(radius / norm, max=1.0).nan_to_num(1.0, posinf=1.0))
+def project_ball_(parameters: Tensors, radius: float, cohort: bool = False) -> None:
+    """Π_C in place: scale all parameters of a model together so that their joint Euclidean norm is at most ``radius``."""
+    dims = [tuple(range(int(cohort), p.ndim)) for p in parameters]
+    norms = [torch.linalg.vector_norm(p, dim=d) if d else p.abs() for p, d in zip(parameters, dims, strict=True)]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    _scale_(parameters, torch.where(norm > radius, radius / norm, 1.0))

@@ -1,9 +1,9 @@
 """What one process needs to act as any of its clients: data in memory, who holds what, one model.
 
-Data sits as one uint8 tensor per split on the device; a client is a vector of positions in it.
+Data sits as one tensor per split on the device, as stored; a client is a vector of positions in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,61 +11,106 @@ import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
 
+from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
+from fedrage_flwr.stacked import StackedModel
 from fedrage_flwr.training import LocalModel
+
+ToFloat = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitTensors:
+    """One split as stored, on the device: inputs (n, …) and targets (n,)."""
+
+    inputs: Tensor
+    targets: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's training data.
+    """One client's data.
 
     Attributes:
         partition: the client's id.
-        inputs, targets: the split shared by all clients of the process, on its device.
-        indices: positions of this client's examples, shape (n_i,), on the CPU.
+        train, test: the splits shared by all clients of the process.
+        indices, test_indices: positions of this client's examples in them, on the CPU.
         to_float: makes model inputs of stored ones.
+        loss: loss of each example.
     """
 
     partition: int
-    inputs: Tensor
-    targets: Tensor
+    train: SplitTensors
+    test: SplitTensors
     indices: Tensor
-    to_float: Callable[[Tensor], Tensor]
+    test_indices: Tensor
+    to_float: ToFloat
+    loss: Loss
 
     @property
     def num_examples(self) -> int:
-        """n_i."""
+        """n_i, training examples."""
         return len(self.indices)
 
+    @property
+    def num_test(self) -> int:
+        """Test examples."""
+        return len(self.test_indices)
+
     def take(self, positions: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Gather examples by their position in this client's data; any shape of positions, kept in front."""
-        chosen = self.indices[torch.from_numpy(positions)].to(self.inputs.device, non_blocking=True)
-        return self.to_float(self.inputs[chosen]), self.targets[chosen]
+        """Gather training examples by position in this client's data; any shape of positions, kept in front."""
+        return self._gather(self.train, self.indices[torch.from_numpy(positions)])
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """The whole local training set: inputs (n_i, …) and targets (n_i,)."""
+        return self._gather(self.train, self.indices)
+
+    def test_inputs(self) -> Tensor:
+        """Model inputs of the test part."""
+        return self._gather(self.test, self.test_indices)[0]
+
+    def measure(self, outputs: Tensor) -> dict[str, float]:
+        """Accuracy and mean loss of outputs (n_test, …) on the test part; NaN where there is none."""
+        targets = self.test.targets[self.test_indices.to(self.test.targets.device)]
+        return {
+            "accuracy": float(correct(outputs, targets).double().mean()),
+            "loss": float(self.loss(outputs, targets).double().mean()),
+        }
+
+    def _gather(self, split: SplitTensors, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = chosen.to(split.inputs.device, non_blocking=True)
+        return self.to_float(split.inputs[chosen]), split.targets[chosen]
 
 
 class Workspace:
     """Data and model of one process.
 
     Args:
-        inputs, targets: the training split, on the device of ``model``.
-        indices: per client, int64 positions in the split.
-        to_float: stored inputs → float32 model inputs.
         model: overwritten by every message.
+        train: the training split, on the device of ``model``.
+        indices: per client, int64 positions in it.
+        to_float: stored inputs → float32 model inputs.
+        test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
     """
 
     def __init__(
         self,
-        inputs: Tensor,
-        targets: Tensor,
-        indices: tuple[np.ndarray, ...],
-        to_float: Callable[[Tensor], Tensor],
         model: LocalModel,
+        train: SplitTensors,
+        indices: Sequence[np.ndarray],
+        to_float: ToFloat,
+        test: SplitTensors | None = None,
+        test_indices: Sequence[np.ndarray] | None = None,
     ) -> None:
         self.model = model
         self.template: ArrayRecord = to_record(model.arrays())
+        test = test or SplitTensors(train.inputs[:0], train.targets[:0])
+        own_test = test_indices if test_indices is not None else [np.empty(0, np.int64)] * len(indices)
         self._clients = [
-            ClientData(i, inputs, targets, torch.from_numpy(own), to_float) for i, own in enumerate(indices)
+            ClientData(i, train, test, torch.from_numpy(own), torch.from_numpy(tests), to_float, model.example_loss)
+            for i, (own, tests) in enumerate(zip(indices, own_test, strict=True))
         ]
+        self._stacked: dict[int, StackedModel] = {}
 
     def client(self, partition: int) -> ClientData:
         """Return one client's data.
@@ -79,3 +124,9 @@ class Workspace:
         if not data.num_examples:
             raise ValueError(f"client {partition} holds no training data")
         return data
+
+    def stacked(self, models: int) -> StackedModel:
+        """Return M models to train at once; the same object at every call."""
+        if models not in self._stacked:
+            self._stacked[models] = StackedModel(self.model, models)
+        return self._stacked[models]

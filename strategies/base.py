@@ -5,29 +5,38 @@ wants, how updates are reduced (``reduce``). It never sees a participation proba
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedrage_flwr.client_manager import RandomAccessClientManager
+from fedrage_flwr.exchange import in_partition_order, partitions_of
 from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record, weighted_mean
 from fedrage_flwr.rounds import Callback, Outcome, Update
-from strategies.rounds import in_partition_order, partitions_of, run_rounds
+from fedrage_flwr.settings import Gt, Interval
+from strategies.rounds import run_rounds
+from strategies.server_optimizer import ServerOptimizer
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """The settings every strategy has."""
+    """The settings every strategy has: what the server does with the mean (see ``strategies.server_optimizer``)."""
 
     name: str
+    server_optimizer: Literal["sgd", "momentum", "adam", "yogi"]
+    server_lr: Annotated[float, Gt(0)]  # η_g
+    server_momentum: Annotated[float, Interval(ge=0, lt=1)]  # β₁
+    server_beta2: Annotated[float, Interval(ge=0, lt=1)]
+    server_tau: Annotated[float, Gt(0)]
 
 
 class BaseStrategy(Strategy):
@@ -36,9 +45,12 @@ class BaseStrategy(Strategy):
     Args:
         settings: values of the ``strategy`` section.
         client: values of the ``client`` section.
+        num_clients: N.
 
     Attributes:
         records: the strategy's named records beside the model, as broadcast next.
+        memory: what the server keeps to itself between rounds, named arrays by name; part of a checkpoint.
+        broadcast: what was sent last: ``arrays`` and the records.
         outcomes, updates: of the last round, in partition order.
     """
 
@@ -47,16 +59,31 @@ class BaseStrategy(Strategy):
     """Client metrics of this algorithm that belong in the tables."""
     progress: ClassVar[tuple[str, ...]] = ()
     """Those of them shown while it runs."""
+    personal: ClassVar[bool] = False
+    """Clients predict with models of their own: they are asked to evaluate on their test parts."""
+    told_marginals: ClassVar[bool] = False
+    """The constructor takes ``marginals``, the hidden p: an oracle, and labelled as one."""
 
-    def __init__(self, settings: Any, client: Any) -> None:
+    def __init__(self, settings: Any, client: Any, num_clients: int) -> None:
         self.settings = settings
         self.client = client
+        self.num_clients = num_clients
         self.records: dict[str, ArrayRecord] = {}
+        self.memory: dict[str, dict[str, np.ndarray]] = {}
+        self.broadcast: dict[str, ArrayRecord] = {}
         self.outcomes: list[Outcome] = []
         self.updates: list[Update] = []
-        self._expected: dict[str, ArrayRecord] = {}
+        self._optimizer = ServerOptimizer(settings)
         self._asked: list[Message] = []
         self._partitions: Mapping[int, int] = {}
+
+    def client_columns(self) -> tuple[str, ...]:
+        """Metrics of an evaluation by clients that belong in clients.csv; a list ``x`` fills ``x_0``, ``x_1``, …"""
+        return ()
+
+    def initial_arrays(self, make_model: Callable[[int], ArrayRecord]) -> ArrayRecord:
+        """Return what is broadcast as ``arrays`` in round 1. ``make_model(k)`` gives the k-th of different random models."""
+        return make_model(0)
 
     def initial_records(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return the records that travel beside the model, before round 1."""
@@ -69,13 +96,23 @@ class BaseStrategy(Strategy):
     def reduce(self, updates: Sequence[Update]) -> ArrayRecord:
         """Return θ̂ and set ``records``: the mean over S^t of everything the clients sent."""
         weights = self.weights(updates)
-        mean = {
-            name: to_record(weighted_mean([to_arrays(update.records[name]) for update in updates], weights))
-            for name in self._expected
-        }
-        arrays = mean.pop("arrays")
-        self.records = mean
+        arrays = self.server_step(self.mean(updates, "arrays", weights))
+        self.records = {name: to_record(self.mean(updates, name, weights)) for name in self.records}
         return arrays
+
+    def mean(
+        self, updates: Sequence[Update], record: str, weights: Sequence[float] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Average one record over the updates, in partition order and float64."""
+        return weighted_mean([to_arrays(update.records[record]) for update in updates], weights)
+
+    def server_step(self, mean: dict[str, np.ndarray]) -> ArrayRecord:
+        """Move θ̂ towards the clients' mean, as the server optimiser says."""
+        return to_record(self._optimizer.step(to_arrays(self.broadcast["arrays"]), mean))
+
+    def sends(self) -> Mapping[str, ArrayRecord]:
+        """What a reply must hold: record names, each with an example of the names, shapes and dtypes."""
+        return self.broadcast
 
     def start(  # type: ignore[override]  # Flower's, plus who decides on the participants and who watches
         self,
@@ -105,11 +142,19 @@ class BaseStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Address the model and the other records to every node on the grid."""
-        self._expected = {"arrays": arrays, **self.records}
+        self.broadcast = {"arrays": arrays, **self.records}
         self._partitions = dict(partitions_of(grid))
-        content = RecordDict({**self._expected, "config": ConfigRecord({**config, "server-round": server_round})})
+        content = self._content(server_round, config)
         self._asked = [Message(content, node, "train", group_id=str(server_round)) for node in grid.get_node_ids()]
         return self._asked
+
+    def _content(self, server_round: int, config: ConfigRecord) -> RecordDict:
+        config = ConfigRecord({**config, "server-round": server_round, **self.message_config(server_round)})
+        return RecordDict({**self.broadcast, "config": config})
+
+    def message_config(self, server_round: int) -> dict[str, Any]:
+        """Further keys of the ``config`` record of this round's messages."""
+        return {}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -154,13 +199,13 @@ class BaseStrategy(Strategy):
             log.warning("round %d: client %d %s: %s", server_round, client, outcome, problem)
             self.outcomes.append(Outcome(client, outcome, problem))
             return
-        records = {name: cast(ArrayRecord, reply.content[name]) for name in self._expected}
+        records = {name: cast(ArrayRecord, reply.content[name]) for name in self.sends()}
         self.updates.append(Update(client, records, _numbers(reply.content)))
         self.outcomes.append(Outcome(client, "averaged"))
 
     def problem(self, content: RecordDict) -> str | None:
         """Say what makes a reply unusable; None if nothing does."""
-        for name, expected in self._expected.items():
+        for name, expected in self.sends().items():
             record = array_record(content, name)
             if record is None:
                 return f"record {name} is missing"
@@ -176,11 +221,15 @@ class BaseStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nothing is sent: the server evaluates the global model on every client's test part itself."""
-        return []
+        """Ask every client if they have models of their own; else the server evaluates the global one itself."""
+        if not self.personal:
+            return []
+        content = RecordDict({"arrays": arrays, **self.records})
+        content["config"] = ConfigRecord({**config, "server-round": server_round, **self.message_config(server_round)})
+        return [Message(content, node, "evaluate", group_id=str(server_round)) for node in grid.get_node_ids()]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """See ``configure_evaluate``."""
+        """Nothing to keep: callbacks read the replies."""
         return None
 
     def summary(self) -> None:

@@ -1,5 +1,6 @@
 """Shared tools: tiny federations with closed forms, and runs of the real thing in this process."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.run import prepare_run, run
 from fedrage_flwr.training import LocalModel
-from fedrage_flwr.workspace import Workspace
+from fedrage_flwr.workspace import SplitTensors, Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +44,8 @@ class Quadratic(nn.Module):
 
 
 def quadratic_loss(outputs: Tensor, curvature: Tensor) -> Tensor:
-    """½ h ‖θ − a‖², averaged over the batch."""
-    return (0.5 * curvature * outputs.square().sum(1)).mean()
+    """½ h ‖θ − a‖² of each example."""
+    return 0.5 * curvature * outputs.square().sum(1)
 
 
 @dataclass
@@ -65,11 +66,13 @@ def make_federation(
     n, d = len(centres), len(centres[0])
     model = LocalModel(Quadratic(start if start is not None else [0.0] * d), loss=quadratic_loss)
     workspace = Workspace(
-        inputs=torch.tensor(centres, dtype=torch.float32),
-        targets=torch.tensor(curvatures if curvatures is not None else [1.0] * n, dtype=torch.float32),
-        indices=tuple(np.array([i]) for i in range(n)),
-        to_float=lambda inputs: inputs,
         model=model,
+        train=SplitTensors(
+            torch.tensor(centres, dtype=torch.float32),
+            torch.tensor(curvatures if curvatures is not None else [1.0] * n, dtype=torch.float32),
+        ),
+        indices=[np.array([i]) for i in range(n)],
+        to_float=lambda inputs: inputs,
     )
     return Federation(InlineGrid(make_client_app(workspace), n), workspace, to_record(model.arrays()))
 
@@ -97,6 +100,22 @@ def federage_settings() -> Callable[..., FedeRageSettings]:
             "alpha": 0.5, "gamma": 0.5, "lr_beta": 1.0, "beta_init": 0.0, "beta_range": [0.0, 100.0],
         }  # fmt: skip
         return FedeRageSettings(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def settings_of() -> Callable[..., tuple[Any, Any]]:
+    """The (strategy, client) settings that ``strategy=word`` composes, with changes: ``settings_of("fedavg", lr=0.1,
+    server_lr=0.5)``; each change goes to the section that has the key."""
+
+    def make(word: str, **changes: Any) -> tuple[Any, Any]:
+        config = validate(compose_config([f"strategy={word}"]))
+        sections = []
+        for section in (config.strategy, config.client):
+            own = {k: v for k, v in changes.items() if k in {f.name for f in dataclasses.fields(section)}}
+            sections.append(dataclasses.replace(section, **own))
+        return sections[0], sections[1]
 
     return make
 

@@ -151,7 +151,7 @@ def test_nothing_reachable_from_a_strategy_knows_the_law(name):
             checks.append(leaks(p, self, replies))
             return result
 
-    strategy = Watched(config.strategy, config.client)
+    strategy = Watched(config.strategy, config.client, config.num_clients)
 
     class Between:
         def after_round(self, round):
@@ -180,7 +180,7 @@ def test_flowers_own_strategy_runs_under_the_law(federation, fedavg_settings, tr
     results, participants = [], []
     for strategy in (
         FlowersFedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
-        FedAvg(StrategySettings("fedavg"), settings),
+        FedAvg(StrategySettings("fedavg", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3),
     ):
         four = federation([[0.0], [1.0], [5.0], [9.0]])
         seen = []

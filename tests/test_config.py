@@ -91,7 +91,7 @@ def test_the_files_hold_every_default():
 
 
 def test_a_strategy_file_shares_one_base():
-    base = OmegaConf.load(conf_dir() / "strategy" / "base.yaml")
+    base = OmegaConf.load(conf_dir() / "strategy" / "_base.yaml")
     for word in choices("strategy"):
         config = validate(compose_config([f"strategy={word}"]))
         assert (config.client.local_steps, config.client.batch_size) == (

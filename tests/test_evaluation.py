@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from fedrage_flwr import evaluation
-from fedrage_flwr.evaluation import Evaluator
+from fedrage_flwr.evaluation import ServerMeasure
+from fedrage_flwr.records import to_record
 from fedrage_flwr.training import LocalModel
 
 
@@ -18,12 +19,12 @@ def evaluator(monkeypatch):
     targets = torch.tensor([0, 1, 0, 1])
     linear = nn.Linear(2, 2, bias=False)
     parts = [np.array([0, 1]), np.array([2]), np.array([], np.int64)]
-    return Evaluator(LocalModel(linear), inputs, targets, lambda x: x, parts)
+    return ServerMeasure(LocalModel(linear), inputs, targets, lambda x: x, parts)
 
 
 def test_global_and_per_client_numbers(evaluator):
     """A right example costs ln(1 + e⁻²), the wrong one ln(1 + e²)."""
-    found = evaluator({"weight": np.eye(2, dtype=np.float32)})
+    found = evaluator(to_record({"weight": np.eye(2, dtype=np.float32)}))
     right, wrong = np.log1p(np.exp(-2)), np.log1p(np.exp(2))
     assert found.accuracy == 0.75
     assert found.loss == pytest.approx((3 * right + wrong) / 4)
@@ -33,6 +34,6 @@ def test_global_and_per_client_numbers(evaluator):
 
 
 def test_it_uses_the_model_it_is_given(evaluator):
-    swapped = evaluator({"weight": np.array([[0, 1], [1, 0]], np.float32)})
+    swapped = evaluator(to_record({"weight": np.array([[0, 1], [1, 0]], np.float32)}))
     assert swapped.accuracy == 0.25
-    assert evaluator({"weight": np.eye(2, dtype=np.float32)}).accuracy == 0.75
+    assert evaluator(to_record({"weight": np.eye(2, dtype=np.float32)})).accuracy == 0.75

@@ -42,6 +42,7 @@ class Dataset:
         scale: the largest value a byte takes (255, or 16 for the digits).
         rarest_classes: the classes ``partition=rare_classes`` gives to rare clients unless told otherwise;
             ``None``: it draws them.
+        loss: a name in ``fedrage_flwr.losses.LOSSES``.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Dataset:
     std: tuple[float, ...]
     scale: float
     rarest_classes: tuple[int, ...] | None = None
+    loss: str = "cross_entropy"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def marginals():
 
 
 def one_round(federation, settings, train_config, subset, start):
-    server = FedAvg(StrategySettings("fedavg"), settings)
+    server = FedAvg(StrategySettings("fedavg", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3)
     view = RoundView(federation.grid, {n: i for n, i in federation.grid.partitions.items() if i in subset})
     record = to_record({"theta": np.array(start, np.float32)})
     arrays, _ = server.aggregate_train(
@@ -74,7 +74,12 @@ def test_running_average_of_fedavg_reaches_the_p_mean(federation, fedavg_setting
     a t with 29 degrees of freedom beyond 4: 4·10⁻⁴ a coordinate) while the last iterates keep a variance."""
     settings = fedavg_settings(lr=0.1)
     path, average = run_long(
-        federation(CENTRES), FedAvg(StrategySettings("fedavg"), settings), settings, train_config, LAW, 3000
+        federation(CENTRES),
+        FedAvg(StrategySettings("fedavg", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3),
+        settings,
+        train_config,
+        LAW,
+        3000,
     )
     np.testing.assert_allclose(average, path.mean(0), rtol=1e-5)
     burnt = path[300:]
@@ -91,7 +96,7 @@ def test_federage_reaches_the_mean_cvar_optimum(federation, federage_settings, t
     for γ < 3/8. Above ½ the worst are client 0's and the derivative is positive, so for larger γ the optimum is the kink ½.
     """
     settings = federage_settings(lr=0.01, alpha=0.2, gamma=gamma, lr_beta=0.004)
-    server = FedeRage(StrategySettings("federage"), settings)
+    server = FedeRage(StrategySettings("federage", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3)
     path, _ = run_long(
         federation([[0.0], [1.0]], start=[0.2]), server, settings, train_config, {(0,): 0.8, (1,): 0.2}, 6000
     )

@@ -39,7 +39,7 @@ class Scripted(SimulatedGrid):
 
 def one_round(answers, strategy=FedAvg, start=(7.0,), **options) -> tuple[np.ndarray, BaseStrategy]:
     grid = Scripted(answers, **options)
-    server = strategy(StrategySettings("test"), None)
+    server = strategy(StrategySettings("test", "sgd", 1.0, 0.9, 0.99, 1e-3), None, 3)
     result = server.start(
         grid, to_record({"w": np.array(start, np.float32)}), num_rounds=1, train_config=ConfigRecord()
     )
@@ -99,7 +99,7 @@ def test_o03_integer_counters_stay_integers():
         arrays = {"mean": np.array(mean, np.float32), "count": np.array(count, np.int64)}
         return RecordDict({"arrays": to_record(arrays), "metrics": MetricRecord({})})
 
-    server = FedAvg(StrategySettings("test"), None)
+    server = FedAvg(StrategySettings("test", "sgd", 1.0, 0.9, 0.99, 1e-3), None, 3)
     start = to_record({"mean": np.zeros(2, np.float32), "count": np.array(0, np.int64)})
     grid = Scripted([reply([0, 0], 3), reply([2, 4], 4)])
     arrays = to_arrays(server.start(grid, start, num_rounds=1).arrays)
@@ -109,7 +109,7 @@ def test_o03_integer_counters_stay_integers():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_o05_dtypes_come_back_as_they_were_sent(dtype):
-    server = FedAvg(StrategySettings("test"), None)
+    server = FedAvg(StrategySettings("test", "sgd", 1.0, 0.9, 0.99, 1e-3), None, 3)
     replies = [
         RecordDict({"arrays": to_record({"w": np.array([v], dtype)}), "metrics": MetricRecord({})}) for v in (1, 2)
     ]
@@ -136,7 +136,7 @@ def test_o19_metrics_that_not_all_return_are_left_out():
         {"arrays": to_record({"w": np.ones(1, np.float32)}), "metrics": MetricRecord({"train-loss": 1.5, "auc": 1.0})}
     )
     grid = Scripted([[3.0], other])
-    server = FedAvg(StrategySettings("test"), None)
+    server = FedAvg(StrategySettings("test", "sgd", 1.0, 0.9, 0.99, 1e-3), None, 3)
     result = server.start(grid, to_record({"w": np.zeros(1, np.float32)}), num_rounds=1)
     assert dict(result.train_metrics_clientapp[1]) == {"train-loss": 1.0}
 
@@ -202,7 +202,7 @@ def test_o12_only_this_rounds_clients_count():
     """Client 2 sent +9 last round; now only 0 and 1 arrive, with 1.2 and 1.4."""
     from fedrage_flwr.client_manager import RoundView
 
-    server = FedAvg(StrategySettings("test"), None)
+    server = FedAvg(StrategySettings("test", "sgd", 1.0, 0.9, 0.99, 1e-3), None, 3)
     grid = Scripted([[1.2], [1.4], [10.0], [1.0]])
     start = to_record({"w": np.ones(1, np.float32)})
     for number, clients in ((1, (2,)), (2, (0, 1))):

@@ -14,7 +14,7 @@ def test_theta_and_beta_are_plain_means(federation, federage_settings, train_con
     θ = 2 − 0.1·1.5·2 = 1.7, β = 1.5. Client 1 (a = 1) has f = ½, w = ½: θ = 2 − 0.1·½·1 = 1.95, β = 0.5."""
     two = federation([[0.0], [1.0]], start=[2.0])
     settings = federage_settings(beta_init=1.0)
-    server = FedeRage(StrategySettings("federage"), settings)
+    server = FedeRage(StrategySettings("federage", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3)
     result = server.start(two.grid, two.start, num_rounds=1, train_config=train_config(settings))
     np.testing.assert_allclose(two.theta(result.arrays), [1.825], rtol=1e-6)
     assert to_arrays(server.records["beta"])["value"] == pytest.approx(1.0)
@@ -26,7 +26,7 @@ def test_one_scalar_more_than_fedavg(federation, federage_settings, train_config
     settings = federage_settings()
     rounds = []
     watcher = type("Watcher", (), {"after_round": lambda self, round: rounds.append(round)})()
-    FedeRage(StrategySettings("federage"), settings).start(
+    FedeRage(StrategySettings("federage", "sgd", 1.0, 0.9, 0.99, 1e-3), settings, 3).start(
         two.grid, two.start, num_rounds=1, train_config=train_config(settings), callbacks=[watcher]
     )
     assert (rounds[0].bytes_up, rounds[0].bytes_down) == (2 * (4 + 4), 2 * (4 + 4))  # θ and β, float32, two clients
