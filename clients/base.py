@@ -47,6 +47,7 @@ class Task:
         data: its own examples.
         workspace: models to work with.
         seed, round: keys of every draw.
+        config: the whole ``config`` record, for algorithms that send more in it.
     """
 
     settings: Any
@@ -56,6 +57,7 @@ class Task:
     workspace: Workspace
     seed: int
     round: int
+    config: Mapping[str, Any]
 
     def batches(self, stream: Stream = Stream.BATCHES, steps: int | None = None) -> tuple[Tensor, Tensor]:
         """Draw H mini-batches: inputs (H, b, …) and targets (H, b, …). The same ones for every algorithm of the stream."""
@@ -110,9 +112,9 @@ class ClientAlgorithm:
         """w of this step; None is 1."""
         return None
 
-    def direction(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """The descent direction: the weighted gradient itself."""
-        return gradients
+    def direction(self, parameters: Tensors) -> Tensors | None:
+        """What is added to the gradient: nothing."""
+        return None
 
     def update_state(self, weight: Tensor | None) -> None:
         """Nothing to move."""
@@ -122,9 +124,9 @@ class ClientAlgorithm:
         return {}, {}
 
     @classmethod
-    def expected(cls, template: ArrayRecord) -> ArrayRecord:
-        """What ``arrays`` must look like, given the model's names, shapes and dtypes."""
-        return template
+    def misfit(cls, arrays: ArrayRecord, template: ArrayRecord) -> str | None:
+        """Say what keeps ``arrays`` from being what this algorithm receives, given one model's names, shapes and dtypes."""
+        return mismatch(arrays, template)
 
 
 def train(algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace) -> Message:
@@ -164,6 +166,7 @@ def _task(algorithm: type[ClientAlgorithm], message: Message, context: Context, 
         workspace=workspace,
         seed=int(cast(int, config["seed"])),
         round=int(cast(int, config["server-round"])),
+        config=config,
     )
 
 
@@ -173,7 +176,7 @@ def _read(content: RecordDict, algorithm: type[ClientAlgorithm], template: Array
         record = array_record(content, name)
         if record is None:
             raise ValueError(f"the message lacks the record {name}")
-        problem = mismatch(record, algorithm.expected(template)) if name == "arrays" else None
+        problem = algorithm.misfit(record, template) if name == "arrays" else None
         if problem:
             raise ValueError(f"the model received does not fit this client's: {problem}")
         received[name] = to_arrays(record)

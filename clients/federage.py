@@ -20,7 +20,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from clients.base import ClientAlgorithm, ClientSettings, Records, Task, scalar
+from clients.base import ClientAlgorithm, ClientSettings, Records, Task, Work, scalar
+from clients.weight_modes import WeightMode, replaced_weights
 from fedrage_flwr.settings import Gt, Interval
 
 
@@ -33,6 +34,7 @@ class FedeRageSettings(ClientSettings):
     lr_beta: Annotated[float, Gt(0)]
     beta_init: float  # β₀
     beta_range: list[float]  # B = [lower, upper]
+    weight_mode: WeightMode  # "loss" is the algorithm; the others are the ablation of clients/weight_modes.py
 
     def __post_init__(self) -> None:
         if len(self.beta_range) != 2 or not self.beta_range[0] <= self.beta_init <= self.beta_range[1]:
@@ -57,26 +59,31 @@ class FedeRageClient(ClientAlgorithm):
         self.beta = torch.tensor(task.received["beta"]["value"], dtype=torch.float32, device=self.device)
         self.tail_weight = torch.tensor(self.settings.kappa, device=self.device)
         self.base_weight = torch.tensor(1 - self.settings.gamma, device=self.device)
-        self.tails: list[Tensor] = []
+        self.weights: list[Tensor] = []  # w of every step
+        self.replacement: Tensor | None = None  # what the model's steps are weighed with instead; only in an ablation
+
+    def train(self) -> Work:
+        """Local SGD with weights, unless an ablation replaces them."""
+        if self.settings.weight_mode != "loss":
+            self.replacement = replaced_weights(self.task, type(self))
+        return super().train()
 
     def step_weight(self, loss: Tensor) -> Tensor:
         """κ where the mini-batch loss reaches β, else 1−γ."""
-        tail = loss >= self.beta
-        self.tails.append(tail)
-        return torch.where(tail, self.tail_weight, self.base_weight)
+        self.weights.append(torch.where(loss >= self.beta, self.tail_weight, self.base_weight))
+        return self.weights[-1] if self.replacement is None else self.replacement[len(self.weights) - 1]
 
     def update_state(self, weight: Tensor | None) -> None:
         """β ← Π_B(β − η_β(1 − w))."""
-        assert weight is not None
         lower, upper = self.settings.beta_range
-        self.beta = torch.clamp(self.beta - self.settings.lr_beta * (1 - weight), lower, upper)
+        self.beta = torch.clamp(self.beta - self.settings.lr_beta * (1 - self.weights[-1]), lower, upper)
 
     def reply(self) -> tuple[Records, dict[str, Any]]:
         """β_i, and for the log: the mean step weight and the share of tail batches."""
-        tail_share = float(torch.stack(self.tails).float().mean())
-        settings = self.settings
+        weights = torch.stack(self.weights)
+        used = weights if self.replacement is None else self.replacement
         return {"beta": scalar(self.beta)}, {
             "beta": float(self.beta),
-            "step_weight_mean": (1 - settings.gamma) + settings.gamma / settings.alpha * tail_share,
-            "tail_share": tail_share,
+            "step_weight_mean": float(used.double().mean()),
+            "tail_share": float((weights == self.tail_weight).double().mean()),
         }

@@ -1,7 +1,9 @@
 """What watches the rounds: evaluation, the running average of the checkpoints, the end of a run that gets nowhere."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -12,13 +14,16 @@ from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.results import CsvLogger
 from fedrage_flwr.rounds import Round
 
+log = logging.getLogger(__name__)
+
 LAST_ROUNDS = 10  # always evaluated; a run's reported accuracy is their mean
 
 
 class PolyakAverage:
     """The running average of the T checkpoints (θ̂^1..θ̂^T; the start is not among them), of all records.
 
-    The theorems speak of this average (FedeRage paper, Theorems 1 and 2). Sums are in float64.
+    The theorems speak of this average (FedeRage paper, Theorems 1 and 2). Sums are in float64. It begins anew when the arrays
+    broadcast become others (one common start, then a model for each cluster).
     """
 
     def __init__(self) -> None:
@@ -29,6 +34,8 @@ class PolyakAverage:
     def after_round(self, round: Round) -> None:
         """Add one checkpoint; a round without a usable reply repeats the one before."""
         self._like = {name: to_arrays(record) for name, record in {"arrays": round.arrays, **round.records}.items()}
+        if any(self._sums.get(name, {}).keys() != arrays.keys() for name, arrays in self._like.items()):
+            self.count, self._sums = 0, {}
         for name, arrays in self._like.items():
             sums = self._sums.setdefault(name, {key: np.zeros(a.shape) for key, a in arrays.items()})
             for key, array in arrays.items():
@@ -79,7 +86,7 @@ class Evaluate:
         """Evaluate if it is this round's turn."""
         if round.number % self._every and round.number <= self._num_rounds - LAST_ROUNDS:
             return
-        evaluation = self._measure(round.arrays, round.number)
+        evaluation = self._with_excess_risk(self._measure(round.arrays, round.number), round.number)
         round.evaluation = {
             "accuracy": evaluation.accuracy,
             "loss": evaluation.loss,
@@ -97,8 +104,24 @@ class Evaluate:
             held_out = evaluation.client_accuracy[~training]
             measures["held_out_client_accuracy"] = client_measures(held_out, held_out < 0)["client_accuracy_mean"]
         if self._optimum is not None:
-            measures["faa"] = fairness(evaluation.client_loss[training] - self._optimum[ids])
+            risk = evaluation.extra["excess_risk"]
+            measures["faa"] = fairness(risk[training])
+            measures["excess_risks_below_zero"] = int((risk < 0).sum())
+            if not training.all():
+                measures["held_out_faa"] = fairness(risk[~training])
         return measures
+
+    def _with_excess_risk(self, evaluation: Evaluation, round: int) -> Evaluation:
+        if self._optimum is None:
+            return evaluation
+        risk = evaluation.client_loss - self._optimum[evaluation.clients]
+        below = evaluation.clients[risk < 0]
+        if len(below):
+            log.info(
+                "round %d: %d of %d excess risks are estimated below zero, the lowest %.4g for client %d",
+                round, len(below), len(risk), np.nanmin(risk), evaluation.clients[np.nanargmin(risk)],
+            )  # fmt: skip
+        return replace(evaluation, extra={**evaluation.extra, "excess_risk": risk})
 
     def last_accuracies(self) -> list[float]:
         """Accuracies of the last ten rounds."""

@@ -144,6 +144,20 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     ]  # fmt: skip
     if summary["rare_client_accuracy"] is not None:
         rows.insert(3, ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"))
+    if "loss" in summary:  # real targets: there is no accuracy
+        rows[:3] = [("loss", f"{summary['loss']:.6g} (whole test set, last round)")]
+    if "faa" in summary:
+        rows.append(("FAA", _fairness(summary)))
+    if "adjusted_rand_index" in summary:
+        rows.append(("clusters", f"{summary['adjusted_rand_index']:.3f} (adjusted Rand index against the true groups)"))
     if summary["rejected_replies"]:
         rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
     return rows
+
+
+def _fairness(summary: dict[str, Any]) -> str:
+    if summary["faa"] is None:
+        return "none: no client has an excess risk"
+    text = f"{summary['faa']:.4f} (largest difference of two clients' excess risks; smaller is fairer)"
+    below = summary["excess_risks_below_zero"]
+    return f"{text}, {below} estimated below zero" if below else text

@@ -54,6 +54,16 @@ class EvaluateSettings:
     """What is measured."""
 
     max_clients: Annotated[int, Ge(1)]
+    faa: bool
+    faa_by: Literal["client", "group"]
+    faa_steps: Annotated[int, Ge(1)]
+    faa_batch_size: Annotated[int, Ge(1)]
+    faa_lrs: list[Annotated[float, Gt(0)]]
+    cache: str
+
+    def __post_init__(self) -> None:
+        if not self.faa_lrs:
+            raise ValueError("evaluate.faa_lrs=[]: give at least one step size")
 
 
 @dataclass(frozen=True)

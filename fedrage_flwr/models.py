@@ -19,6 +19,7 @@ __all__ = ["MODELS", "ModelSettings", "build_model"]
 
 MODELS: NameTable = {
     "softmax": "fedrage_flwr.models:Softmax",
+    "linear": "fedrage_flwr.models:LinearMap",
     "mlp": "fedrage_flwr.models:Mlp",
     "cnn": "fedrage_flwr.models:Cnn",
     "resnet18_gn": "fedrage_flwr.models:ResNet18GroupNorm",
@@ -51,6 +52,7 @@ def build_model(
 
     Args:
         input_shape: of one example, (C, H, W) for images.
+        num_classes: outputs; 1 in regression.
         index: which of several different random models.
 
     Returns:
@@ -81,6 +83,23 @@ class Softmax:
         linear = nn.Linear(prod(input_shape), num_classes)
         nn.init.zeros_(linear.weight)
         nn.init.zeros_(linear.bias)
+        return nn.Sequential(nn.Flatten(), linear)
+
+
+class LinearMap:
+    """θ·x without bias: with ``squared_error`` or ``absolute_error`` linear regression. Starts at zero."""
+
+    @dataclass(frozen=True)
+    class Settings(ModelSettings):
+        """No keys of its own."""
+
+        name: Literal["linear"]
+
+    @staticmethod
+    def build(settings: Settings, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Return Flatten, Linear."""
+        linear = nn.Linear(prod(input_shape), num_classes, bias=False)
+        nn.init.zeros_(linear.weight)
         return nn.Sequential(nn.Flatten(), linear)
 
 

@@ -1,15 +1,28 @@
 """A live line on a terminal; nothing at all elsewhere."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from fedrage_flwr.rounds import Round
+
+Item = TypeVar("Item")
+
+
+def counting(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
+    """Yield the items and show how many of ``total`` have come."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn(what), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        for item in items:
+            bar.advance(task)
+            yield item
 
 
 class Progress:

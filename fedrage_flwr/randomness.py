@@ -17,6 +17,11 @@ class Stream(IntEnum):
     MODEL = 2  # (): initial parameters
     PARTITION = 3  # (): who holds which examples; its seed is partition.seed
     EVALUATION = 4  # (): which clients are evaluated when there are too many
+    ABLATION = 5  # (round) or (round, partition): weights moved between steps and clients
+    OPTIMUM = 6  # (owner): mini-batches of the training that estimates what is attainable
+    PERSONAL = 7  # (round, partition): mini-batches of a client's personal model
+    CLUSTERS = 8  # (): which of the clients' models the clusters start at
+    DATASET = 9  # (draw) or (draw, agent): examples and who owns them; its seed is dataset.seed
 
 
 def generator(seed: int, stream: Stream, *keys: int) -> np.random.Generator:

@@ -19,9 +19,11 @@ from fedrage_flwr.config import Config
 from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
+from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.losses import LOSSES
+from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
 from fedrage_flwr.progress import Progress
 from fedrage_flwr.randomness import Stream, generator
@@ -68,6 +70,7 @@ def prepare_run(config: Config) -> Prepared:
     prepare(config.dataset)
     dataset = load_dataset(config.dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
+    check(config, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
     return Prepared(config, device, dataset, shared, manager, rare)
@@ -133,15 +136,30 @@ def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
     for note in prepared.partition.notes:
         log.info("%s", note)
     strategy = make_strategy(config, prepared.manager)
+    model = make_local_model(config, prepared.dataset, prepared.device)
+    strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     measures = ["held_out_client_accuracy"] if config.held_out_clients else []
-    tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, strategy.client_columns())
+    client_columns = list(strategy.client_columns())
+    optimum = None
+    if config.evaluate.faa:
+        optimum = attainable_losses(config, prepared.dataset, prepared.partition, prepared.device)
+        measures += ["faa", *(["held_out_faa"] if config.held_out_clients else [])]
+        client_columns.append("excess_risk")
+    tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns)
     train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
     grid: SimulatedGrid | None = None
     try:
         factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
         grid = make_grid(config, factory, prepared.device)
         measure = _measure(prepared, strategy, grid, train_config)
-        evaluate = Evaluate(measure, config.num_rounds, config.eval_every, prepared.rare, tables)
+        evaluate = Evaluate(
+            lambda arrays, round: measure(strategy.reported(arrays), round),
+            config.num_rounds,
+            config.eval_every,
+            prepared.rare,
+            tables,
+            optimum,
+        )
         polyak, empty, totals = PolyakAverage(), StopWhenEmpty(config.max_empty_rounds), Totals()
         with Progress(config.num_rounds, strategy.progress) as progress:
             callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, progress]
@@ -165,9 +183,10 @@ def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
         tables.close()
         if grid is not None:
             grid.close()
-    save_model(folder / "model.safetensors", arrays, strategy.records)
+    save_model(folder / "model.safetensors", strategy.reported(arrays), strategy.records)
     save_model(folder / "polyak.safetensors", average, averages)
     summary = _summary(prepared, evaluate, totals, polyak_accuracy, time.perf_counter() - started)
+    summary.update(_group_recovery(prepared, strategy, evaluate))
     write_summary(folder / "summary.json", summary)
     return summary
 
@@ -206,6 +225,17 @@ def _measure(prepared: Prepared, strategy: BaseStrategy, grid: SimulatedGrid, tr
     return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
 
 
+def _group_recovery(prepared: Prepared, strategy: BaseStrategy, evaluate: Evaluate) -> dict[str, float]:
+    """How well a method that looks for groups of clients found them at the last evaluation, where they are known."""
+    groups, last = prepared.partition.groups, evaluate.last_evaluation
+    columns = [last.extra[name] for name in strategy.assignment_columns() if name in last.extra] if last else []
+    if groups is None or last is None or not columns:
+        return {}
+    training = last.clients < prepared.config.num_clients
+    belongs = np.stack(columns, 1)[training]
+    return {"adjusted_rand_index": adjusted_rand_index(groups[last.clients[training]], belongs)}
+
+
 def _summary(
     prepared: Prepared, evaluate: Evaluate, totals: Totals, polyak_accuracy: float, seconds: float
 ) -> dict[str, Any]:
@@ -214,16 +244,17 @@ def _summary(
     last: Mapping[str, float | None] = evaluate.last
     accuracies = evaluate.last_accuracies()
     measures = ("client_accuracy_min", "client_accuracy_worst10pct", "client_accuracy_std", "rare_client_accuracy")
+    further = ("faa", "held_out_faa", "excess_risks_below_zero", *(["loss"] if np.isnan(polyak_accuracy) else []))
     return {
         **{word: getattr(config, word).name for word in words},
         "seed": config.seed,
         "num_clients": config.num_clients,
         "num_rounds": config.num_rounds,
         "rounds_done": totals.rounds,
-        "accuracy_mean_last10": float(np.mean(accuracies)),
-        "accuracy_std_last10": float(np.std(accuracies)),
-        "polyak_accuracy": polyak_accuracy,
-        **{name: last[name] for name in measures},
+        "accuracy_mean_last10": _known(float(np.mean(accuracies))),
+        "accuracy_std_last10": _known(float(np.std(accuracies))),
+        "polyak_accuracy": _known(polyak_accuracy),
+        **{name: last[name] for name in (*measures, *further) if name in last},
         "bytes_up_per_round": totals.bytes_up / totals.rounds,
         "bytes_down_per_round": totals.bytes_down / totals.rounds,
         "rejected_replies": totals.unusable,
@@ -232,3 +263,8 @@ def _summary(
         "peak_rss_mb": peak_rss_mb(),
         "versions": versions(),
     }
+
+
+def _known(value: float) -> float | None:
+    """None for what there is not: real targets know no accuracy."""
+    return None if np.isnan(value) else value

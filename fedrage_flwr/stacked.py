@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedrage_flwr.training import LocalModel, Tensors, as_tensor
+from fedrage_flwr.linear_stack import LinearStack, is_linear_stack
+from fedrage_flwr.training import AutogradStep, LocalModel, Tensors, as_tensor
 
 Layer = Callable[[nn.Module, Sequence[Tensor], Tensor], Tensor]
 """(layer, its stacked parameters, inputs (M, b, …)) -> outputs (M, b, …)."""
@@ -36,6 +37,18 @@ class StackedModel:
             torch.zeros((models, *p.shape), dtype=p.dtype, device=p.device, requires_grad=True) for p in like.parameters
         )
         self._forward = self._walk if can_walk(like.module) else self._vmap
+        by_hand = is_linear_stack(like.module, like.example_loss)
+        self._step = LinearStack(self.parameters) if by_hand else AutogradStep(self.loss, self.parameters)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """See ``Trainable``; inputs and targets as for ``loss``."""
+        if targets.ndim == 1:
+            inputs, targets = inputs.unsqueeze(0), targets.expand(self.models, -1)
+        return self._step.forward(inputs, targets)
+
+    def descend(self, weight: Tensor | None, lr: float) -> None:
+        """See ``Trainable``."""
+        self._step.descend(weight, lr)
 
     @torch.no_grad()
     def load(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
@@ -53,7 +66,7 @@ class StackedModel:
         """Mean loss of one mini-batch for each model, shape (M,).
 
         Args:
-            inputs: (b, …) shared by all models, or (M, b, …) if ``targets`` is (M, b).
+            inputs: (b, …) shared by all models if ``targets`` is (b,), else (M, b, …), or (1, b, …) shared.
             targets: (b,) or (M, b).
         """
         return self.example_losses(inputs, targets).mean(1)
@@ -61,9 +74,8 @@ class StackedModel:
     def example_losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Loss of every example under every model, shape (M, b)."""
         if targets.ndim == 1:
-            targets = targets.expand(self.models, -1)
-            inputs = inputs.expand(self.models, *inputs.shape)
-        outputs = self._forward(inputs)
+            inputs, targets = inputs.unsqueeze(0), targets.expand(self.models, -1)
+        outputs = self._forward(inputs.expand(self.models, *inputs.shape[1:]))
         return self._loss(outputs.flatten(0, 1), targets.flatten()).view(self.models, -1)
 
     @torch.no_grad()

@@ -1,16 +1,16 @@
 """The only local-SGD loop. Client algorithms are small hooks on it.
 
     for each of the H steps, on one mini-batch ξ:
-        f, ∇f ← loss and gradient at θ
-        w     ← step_weight(f)                 how much this step counts (1 unless the algorithm says otherwise)
-        d     ← direction(w·∇f)                what is added to the gradient (nothing unless …)
-        θ     ← Π_C(θ − η_θ d)
+        f ← loss at θ
+        w ← step_weight(f)                     how much this step counts (1 unless the algorithm says otherwise)
+        d ← direction(θ)                       what is added to the gradient (nothing unless …)
+        θ ← Π_C(θ − η_θ (w ∇f + d))
         update_state(w)                        with the values from before the step
 
 Every quantity may carry a leading cohort axis of M models; hooks contain no branches on data, so they run unchanged on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedrage_flwr.linear_stack import LinearStack, is_linear_stack
 from fedrage_flwr.losses import Loss, cross_entropy
 
 Tensors = tuple[Tensor, ...]
@@ -30,8 +31,8 @@ class Hooks(Protocol):
     def step_weight(self, loss: Tensor) -> Tensor | None:
         """Return w from the mini-batch loss, shape () or (M,); None means 1 and costs nothing."""
 
-    def direction(self, gradients: Tensors, parameters: Tensors) -> Tensors:
-        """Return the direction d from the weighted gradients and the current parameters."""
+    def direction(self, parameters: Tensors) -> Tensors | None:
+        """Return what is added to the weighted gradient at these parameters; None means nothing and costs nothing."""
 
     def update_state(self, weight: Tensor | None) -> None:
         """Move the algorithm's own state after a step of weight ``weight``."""
@@ -42,8 +43,40 @@ class Trainable(Protocol):
 
     parameters: Tensors
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of one mini-batch, shape () or (M,)."""
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of one mini-batch, shape () or (M,), outside autograd; remembers what ``descend`` needs."""
+
+    def descend(self, weight: Tensor | None, lr: float) -> None:
+        """θ ← θ − η w ∇f, once after each ``forward``."""
+
+
+class AutogradStep:
+    """Forward and descent of any model by autograd.
+
+    Args:
+        loss: (inputs, targets) -> mean losses, shape () or (M,), differentiable.
+        parameters: what moves.
+    """
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor], parameters: Tensors) -> None:
+        self._loss, self._parameters = loss, parameters
+        self._graph: Tensor | None = None
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """See ``Trainable``."""
+        with torch.enable_grad():
+            loss = self._loss(inputs, targets)
+            self._graph = loss.sum() if loss.ndim else loss
+        return loss.detach()
+
+    def descend(self, weight: Tensor | None, lr: float) -> None:
+        """See ``Trainable``."""
+        assert self._graph is not None
+        gradients = torch.autograd.grad(self._graph, self._parameters)
+        self._graph = None
+        if weight is not None:
+            _scale_(gradients, weight)
+        torch._foreach_add_(self._parameters, gradients, alpha=-lr)
 
 
 class LocalModel:
@@ -62,6 +95,16 @@ class LocalModel:
         self.parameters: Tensors = tuple(p for p in module.parameters() if p.requires_grad)
         self.parameter_names: tuple[str, ...] = tuple(n for n, p in module.named_parameters() if p.requires_grad)
         self._tensors: dict[str, Tensor] = dict(module.state_dict())
+        by_hand = is_linear_stack(module, loss)
+        self._step = LinearStack(self.parameters) if by_hand else AutogradStep(self.loss, self.parameters)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """See ``Trainable``."""
+        return self._step.forward(inputs, targets)
+
+    def descend(self, weight: Tensor | None, lr: float) -> None:
+        """See ``Trainable``."""
+        self._step.descend(weight, lr)
 
     @torch.no_grad()
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -114,6 +157,7 @@ def draw_batches(rng: np.random.Generator, num_examples: int, batch_size: int, s
     return np.stack([rng.choice(num_examples, batch_size, replace=False, shuffle=False) for _ in range(steps)])
 
 
+@torch.no_grad()
 def local_sgd(
     model: Trainable, inputs: Tensor, targets: Tensor, hooks: Hooks, lr: float, radius: float | None = None
 ) -> Tensor:
@@ -133,17 +177,15 @@ def local_sgd(
     losses = []
     parameters = model.parameters
     for batch, target in zip(inputs, targets, strict=True):
-        loss = model.loss(batch, target)
-        gradients = torch.autograd.grad(loss.sum() if loss.ndim else loss, parameters)
-        with torch.no_grad():
-            loss = loss.detach()
-            weight = hooks.step_weight(loss)
-            if weight is not None:
-                _scale_(gradients, weight)
-            torch._foreach_add_(parameters, hooks.direction(gradients, parameters), alpha=-lr)
-            if radius is not None:
-                project_ball_(parameters, radius, cohort=loss.ndim == 1)
-            hooks.update_state(weight)
+        loss = model.forward(batch, target)
+        weight = hooks.step_weight(loss)
+        extra = hooks.direction(parameters)
+        model.descend(weight, lr)
+        if extra is not None:
+            torch._foreach_add_(parameters, extra, alpha=-lr)
+        if radius is not None:
+            project_ball_(parameters, radius, cohort=loss.ndim == 1)
+        hooks.update_state(weight)
         losses.append(loss)
     return torch.stack(losses)
 

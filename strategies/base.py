@@ -38,6 +38,22 @@ class StrategySettings:
     server_beta2: Annotated[float, Interval(ge=0, lt=1)]
     server_tau: Annotated[float, Gt(0)]
 
+    def refuse_server_optimizer(self, step_size: bool) -> None:
+        """Refuse, rather than ignore, the optimiser's settings: for methods that prescribe the server's step themselves.
+
+        Args:
+            step_size: the method has an η_g, so that ``server_lr`` is left alone.
+
+        Raises:
+            ValueError: ``server_optimizer`` is not sgd, or ``server_lr`` is not 1 where there is no η_g.
+        """
+        if self.server_optimizer != "sgd":
+            raise ValueError(
+                f"strategy.server_optimizer={self.server_optimizer}: {self.name} has its own server step; allowed: sgd"
+            )
+        if not step_size and self.server_lr != 1:
+            raise ValueError(f"strategy.server_lr={self.server_lr:g}: {self.name} has its own server step; allowed: 1")
+
 
 class BaseStrategy(Strategy):
     """Asks every node it sees and averages what comes back, in partition order.
@@ -51,6 +67,8 @@ class BaseStrategy(Strategy):
         records: the strategy's named records beside the model, as broadcast next.
         memory: what the server keeps to itself between rounds, named arrays by name; part of a checkpoint.
         broadcast: what was sent last: ``arrays`` and the records.
+        round: number of the round in hand.
+        untrained: names of the floating arrays that no gradient moves (buffers, frozen parameters); the run says which.
         outcomes, updates: of the last round, in partition order.
     """
 
@@ -71,6 +89,8 @@ class BaseStrategy(Strategy):
         self.records: dict[str, ArrayRecord] = {}
         self.memory: dict[str, dict[str, np.ndarray]] = {}
         self.broadcast: dict[str, ArrayRecord] = {}
+        self.round = 0
+        self.untrained: frozenset[str] = frozenset()
         self.outcomes: list[Outcome] = []
         self.updates: list[Update] = []
         self._optimizer = ServerOptimizer(settings)
@@ -79,6 +99,10 @@ class BaseStrategy(Strategy):
 
     def client_columns(self) -> tuple[str, ...]:
         """Metrics of an evaluation by clients that belong in clients.csv; a list ``x`` fills ``x_0``, ``x_1``, …"""
+        return ()
+
+    def assignment_columns(self) -> tuple[str, ...]:
+        """Those of ``client_columns`` that say how much a client belongs to each cluster, for methods that look for groups."""
         return ()
 
     def initial_arrays(self, make_model: Callable[[int], ArrayRecord]) -> ArrayRecord:
@@ -106,9 +130,33 @@ class BaseStrategy(Strategy):
         """Average one record over the updates, in partition order and float64."""
         return weighted_mean([to_arrays(update.records[record]) for update in updates], weights)
 
+    def mean_with_broadcast(
+        self, updates: Sequence[Update], weights: Sequence[float], stay: float
+    ) -> dict[str, np.ndarray]:
+        """Average the models over the updates and θ̂ itself, which weighs ``stay`` (0: the weighted mean, to the bit).
+
+        That is θ̂ + Σ_i w_i(θ_i − θ̂)/(stay + Σ_i w_i); the sum below must be positive, ``stay`` alone need not be. What is
+        no parameter becomes the plain mean over the updates: a running statistic must not be extrapolated.
+        """
+        models = [self.broadcast["arrays"], *(update.records["arrays"] for update in updates)]
+        mean = weighted_mean([to_arrays(model) for model in models], [stay, *weights])
+        others = mean.keys() - set(self.parameter_names(mean))
+        plain = self.mean(updates, "arrays") if others else {}
+        return {name: plain[name] if name in others else array for name, array in mean.items()}
+
     def server_step(self, mean: dict[str, np.ndarray]) -> ArrayRecord:
-        """Move θ̂ towards the clients' mean, as the server optimiser says."""
-        return to_record(self._optimizer.step(to_arrays(self.broadcast["arrays"]), mean))
+        """Move the parameters towards the clients' mean as the server optimiser says; what is no parameter becomes the mean."""
+        trained = {name: mean[name] for name in self.parameter_names(mean)}
+        before = to_arrays(self.broadcast["arrays"])
+        return to_record({**mean, **self._optimizer.step(before, trained, self.memory)})
+
+    def parameter_names(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
+        """Names of the arrays that local training moves by gradients."""
+        return [name for name, array in arrays.items() if array.dtype.kind == "f" and name not in self.untrained]
+
+    def reported(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the model that is evaluated and saved when ``arrays`` is broadcast next: the same one."""
+        return arrays
 
     def sends(self) -> Mapping[str, ArrayRecord]:
         """What a reply must hold: record names, each with an example of the names, shapes and dtypes."""
@@ -143,6 +191,7 @@ class BaseStrategy(Strategy):
     ) -> Iterable[Message]:
         """Address the model and the other records to every node on the grid."""
         self.broadcast = {"arrays": arrays, **self.records}
+        self.round = server_round
         self._partitions = dict(partitions_of(grid))
         content = self._content(server_round, config)
         self._asked = [Message(content, node, "train", group_id=str(server_round)) for node in grid.get_node_ids()]

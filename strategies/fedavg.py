@@ -9,4 +9,9 @@ from strategies.base import BaseStrategy
 
 
 class FedAvg(BaseStrategy):
-    """The plain mean, as it stands in the base class."""
+    """The plain mean, as it stands in the base class.
+
+    Aims at: Σ p_i f_i for small steps, p_i = E[1{i∈S}/|S|]: frequent clients count more.
+    Stores: nothing.
+    Must know: nothing.
+    """

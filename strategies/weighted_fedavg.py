@@ -10,7 +10,12 @@ from strategies.base import BaseStrategy
 
 
 class WeightedFedAvg(BaseStrategy):
-    """The mean weighted by n_i; a client that reports no examples takes no part."""
+    """The mean weighted by n_i; a client that reports no examples takes no part.
+
+    Aims at: Σ E[n_i 1{i∈S}/Σ_S n_j] f_i: frequent and large clients count more.
+    Stores: nothing.
+    Must know: each participant's number of examples.
+    """
 
     def weights(self, updates: Sequence[Update]) -> list[float]:
         """n_i of every update."""

@@ -97,7 +97,7 @@ def federage_settings() -> Callable[..., FedeRageSettings]:
     def make(**changes: Any) -> FedeRageSettings:
         values = {
             "name": "federage", "lr": 0.1, "local_steps": 1, "batch_size": 32, "theta_radius": None,
-            "alpha": 0.5, "gamma": 0.5, "lr_beta": 1.0, "beta_init": 0.0, "beta_range": [0.0, 100.0],
+            "alpha": 0.5, "gamma": 0.5, "lr_beta": 1.0, "beta_init": 0.0, "beta_range": [0.0, 100.0], "weight_mode": "loss",
         }  # fmt: skip
         return FedeRageSettings(**{**values, **changes})
 

@@ -108,3 +108,14 @@ def test_convolutions_want_images(name: str) -> None:
 def test_settings_out_of_range(name: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         settings(name, **changes)
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "mlp"])
+def test_vectors_are_inputs_too(name: str) -> None:
+    assert build(name, (5,))(torch.randn(3, 5)).shape == (3, 10)
+
+
+def test_linear_is_a_matrix_that_starts_at_zero() -> None:
+    model = build_model(settings("linear"), (3,), 1, seed=0)
+    assert [(n, tuple(p.shape)) for n, p in model.named_parameters()] == [("1.weight", (1, 3))]
+    assert flat(model).tolist() == [0, 0, 0]

@@ -24,6 +24,11 @@ DATASETS: NameTable = {
     "mnist": "fedrage_flwr.data.mnist:Mnist",
     "fashion_mnist": "fedrage_flwr.data.mnist:FashionMnist",
     "cifar10": "fedrage_flwr.data.cifar:Cifar10",
+    "rotated_mnist": "fedrage_flwr.data.rotated:RotatedMnist",
+    "rotated_fashion_mnist": "fedrage_flwr.data.rotated:RotatedFashionMnist",
+    "rotated_cifar10": "fedrage_flwr.data.rotated:RotatedCifar10",
+    "linear_gaussian": "fedrage_flwr.data.linear_gaussian:LinearGaussian",
+    "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
 }
 
 PARTITIONS: NameTable = {
@@ -32,6 +37,7 @@ PARTITIONS: NameTable = {
     "dirichlet": "fedrage_flwr.data.partition.dirichlet:Dirichlet",
     "rare_classes": "fedrage_flwr.data.partition.rare_classes:RareClasses",
     "quantity": "fedrage_flwr.data.partition.quantity:Quantity",
+    "natural": "fedrage_flwr.data.partition.natural:Natural",
 }
 
 

@@ -1,9 +1,10 @@
-"""A data set in memory: one tensor per split, kept as uint8 until a batch is used."""
+"""A data set in memory: one tensor per split, images kept as uint8 until a batch is used."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
+import numpy as np
 import torch
 
 from fedrage_flwr.settings import Ge
@@ -14,6 +15,12 @@ class DatasetSettings:
     """What every data set is told. ``name`` is the word typed after ``dataset=``."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class ClassesSettings(DatasetSettings):
+    """``rarest_classes``: what ``partition=rare_classes`` gives to rare clients; None: it draws them."""
+
     rarest_classes: list[Annotated[int, Ge(0)]] | None
 
 
@@ -22,8 +29,8 @@ class Split:
     """Examples of one official split.
 
     Attributes:
-        inputs: uint8, (n, C, H, W) for images.
-        labels: int64, (n,), values 0..num_classes-1.
+        inputs: uint8, (n, C, H, W) for images; float32, (n, d) for vectors.
+        labels: int64, (n,), values 0..num_classes-1; float32, (n,), in regression.
     """
 
     inputs: torch.Tensor
@@ -38,11 +45,15 @@ class Dataset:
     """Both official splits and how to turn their bytes into what a model sees.
 
     Attributes:
+        num_classes: outputs of the model; 1 in regression.
         mean, std: per channel, of ``inputs / scale`` over the training split.
-        scale: the largest value a byte takes (255, or 16 for the digits).
+        scale: the largest value a byte takes (255, or 16 for the digits). Mean 0, std 1 and scale 1 leave inputs as they are.
         rarest_classes: the classes ``partition=rare_classes`` gives to rare clients unless told otherwise;
             ``None``: it draws them.
         loss: a name in ``fedrage_flwr.losses.LOSSES``.
+        train_owner, test_owner: where examples come with their clients (``partition=natural``): the agent each belongs to,
+            int64 (n,), 0..E-1.
+        groups: the true group of each of those agents, int64 (E,). For scoring only: no algorithm sees it.
     """
 
     name: str
@@ -54,6 +65,9 @@ class Dataset:
     scale: float
     rarest_classes: tuple[int, ...] | None = None
     loss: str = "cross_entropy"
+    train_owner: np.ndarray | None = None
+    test_owner: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -61,11 +75,13 @@ class Dataset:
         return tuple(self.train.inputs.shape[1:])
 
     def to_float(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return ``(inputs / scale - mean) / std`` as a new float32 tensor on the device of ``inputs``.
+        """Return ``(inputs / scale - mean) / std`` in float32 on the device of ``inputs``, which stay as they are.
 
         Args:
             inputs: (..., C, H, W) with any number of leading dimensions.
         """
+        if (self.mean, self.std, self.scale) == ((0.0,), (1.0,), 1.0):
+            return inputs.to(torch.float32)
         mean, std = _per_channel(self.mean, self.std, len(self.input_shape), inputs.device)
         return (inputs.to(torch.float32) / self.scale).sub_(mean).div_(std)
 

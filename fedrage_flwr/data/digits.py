@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
+from fedrage_flwr.data.dataset import ClassesSettings, Dataset, Split
 
 TEST_EVERY = 4  # within each class, in file order, examples 3, 7, 11, ... are for testing
 
@@ -21,7 +21,7 @@ class Digits:
     """
 
     @dataclass(frozen=True)
-    class Settings(DatasetSettings):
+    class Settings(ClassesSettings):
         """``rarest_classes``: see ``conf/dataset/digits.yaml``."""
 
         name: Literal["digits"]

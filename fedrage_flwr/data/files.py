@@ -18,7 +18,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import ClassVar
 
-from fedrage_flwr.data.dataset import Dataset, DatasetSettings
+from fedrage_flwr.data.dataset import ClassesSettings, Dataset
 from fedrage_flwr.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ FAILURES = (OSError, RuntimeError, EOFError, HTTPException, tarfile.TarError, zl
 
 
 @dataclass(frozen=True)
-class FilesSettings(DatasetSettings):
+class FilesSettings(ClassesSettings):
     """``root``: the folder torchvision calls ``root``; ``~`` is allowed."""
 
     root: str

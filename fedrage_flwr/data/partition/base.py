@@ -59,10 +59,12 @@ class Partition:
     Attributes:
         clients: one entry per client, in order of partition id.
         notes: remarks for the log, one line each.
+        groups: true group of each client, int64 (clients,), where the data set knows; for scoring only.
     """
 
     clients: tuple[ClientIndices, ...]
     notes: tuple[str, ...]
+    groups: Indices | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,40 +83,24 @@ class Task:
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
 
-class Partitioner(ABC):
-    """Base class; a subclass defines ``Settings`` and :meth:`assign`."""
+class BasePartitioner(ABC):
+    """Makes partitions; a subclass defines ``Settings`` and :meth:`share`."""
 
     Settings: ClassVar[type[PartitionSettings]]
-    test_by_class: ClassVar[bool] = True  # False: only the sizes of the test parts follow those of the training parts
 
     def __init__(self, settings: PartitionSettings) -> None:
         self.settings = settings
 
     @abstractmethod
-    def assign(self, task: Task) -> tuple[Indices, Sequence[str]]:
-        """Return the client of each training example, int64 (n,), ``UNUSED`` for none; and notes."""
-
     def share(self, dataset: Dataset, num_clients: int, rare_clients: int) -> Partition:
         """Return the partition; ``UserError`` if the settings do not fit the data set."""
-        labels, test_labels = dataset.train.labels.numpy(), dataset.test.labels.numpy()
-        if num_clients > len(labels):
-            raise UserError(
-                f"num_clients={num_clients}: dataset={dataset.name} has only {len(labels)} training examples; "
-                f"give 1 to {len(labels)}"
-            )
-        task = Task(labels, dataset.num_classes, num_clients, rare_clients, dataset.rarest_classes)
-        owner, notes = self.assign(task)
-        test_owner = self._share_test(owner, labels, test_labels, num_clients)
+
+    def parts(self, owner: Indices, test_owner: Indices, num_clients: int, notes: Sequence[str] = ()) -> Partition:
+        """Make the partition of what each client owns; validation examples are drawn from its training examples."""
         train, validation = self._hold_out(owner, num_clients)
         parts = [examples_of(who, num_clients) for who in (train, validation, test_owner)]
         clients = tuple(ClientIndices(*part) for part in zip(*parts, strict=True))
         return Partition(clients, (*notes, *self._remarks(clients, test_owner)))
-
-    def _share_test(self, owner: Indices, labels: Indices, test_labels: Indices, num_clients: int) -> Indices:
-        rng = self.settings.generator(Draw.TEST)
-        if not self.test_by_class:
-            labels, test_labels = np.zeros_like(labels), np.zeros_like(test_labels)
-        return share_alike(owner, labels, test_labels, num_clients, rng)
 
     def _hold_out(self, owner: Indices, num_clients: int) -> tuple[Indices, Indices]:
         """Split each client's n examples at random into n - ⌊f n⌋ for training and ⌊f n⌋ for validation, f < 1."""
@@ -137,3 +123,36 @@ class Partitioner(ABC):
         if empty and self.settings.validation_fraction > 0:
             notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no validation examples")
         return notes
+
+
+class Partitioner(BasePartitioner):
+    """Shares examples out; a subclass says which client gets which training example."""
+
+    test_by_class: ClassVar[bool] = True  # False: only the sizes of the test parts follow those of the training parts
+
+    @abstractmethod
+    def assign(self, task: Task) -> tuple[Indices, Sequence[str]]:
+        """Return the client of each training example, int64 (n,), ``UNUSED`` for none; and notes."""
+
+    def share(self, dataset: Dataset, num_clients: int, rare_clients: int) -> Partition:
+        """See the base class."""
+        if dataset.train_owner is not None:
+            raise UserError(
+                f"partition={self.settings.name}: the examples of dataset={dataset.name} come with their clients; "
+                f"type partition=natural num_clients={int(dataset.train_owner.max()) + 1}"
+            )
+        labels, test_labels = dataset.train.labels.numpy(), dataset.test.labels.numpy()
+        if num_clients > len(labels):
+            raise UserError(
+                f"num_clients={num_clients}: dataset={dataset.name} has only {len(labels)} training examples; "
+                f"give 1 to {len(labels)}"
+            )
+        task = Task(labels, dataset.num_classes, num_clients, rare_clients, dataset.rarest_classes)
+        owner, notes = self.assign(task)
+        return self.parts(owner, self._share_test(owner, labels, test_labels, num_clients), num_clients, notes)
+
+    def _share_test(self, owner: Indices, labels: Indices, test_labels: Indices, num_clients: int) -> Indices:
+        rng = self.settings.generator(Draw.TEST)
+        if not self.test_by_class:
+            labels, test_labels = np.zeros_like(labels), np.zeros_like(test_labels)
+        return share_alike(owner, labels, test_labels, num_clients, rng)
