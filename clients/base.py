@@ -5,7 +5,7 @@ than one local SGD, ``train``. It is built anew for every message. What must out
 in ``Context.state``; it is committed by the last statement before the reply, so a client that raises keeps what it had.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
@@ -14,10 +14,11 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import Tensor
 
+from fedrage_flwr.cohort import Process, Training
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record
 from fedrage_flwr.settings import Ge, Gt
-from fedrage_flwr.training import Tensors, draw_batches, local_sgd
+from fedrage_flwr.training import Hooks, Tensors, draw_batches
 from fedrage_flwr.workspace import ClientData, Workspace
 
 Arrays = Mapping[str, np.ndarray]
@@ -87,20 +88,28 @@ class ClientAlgorithm:
     Settings: ClassVar[type[Any]] = ClientSettings
     receives: ClassVar[tuple[str, ...]] = ()
     """Records that must come beside ``arrays``."""
+    cohort_state: ClassVar[tuple[str, ...]] = ()
+    cohort_logs: ClassVar[tuple[str, ...]] = ()
+    cohort_counts: ClassVar[tuple[str, ...]] = ()
+    """Names of the hooks' own state, see ``fedrage_flwr.cohort.stack_hooks``."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.settings = task.settings
         self.device: torch.device = task.workspace.model.device
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Run H local steps from the model received and send the result."""
-        model = self.task.workspace.model
-        model.load(self.task.received["arrays"])
-        inputs, targets = self.task.batches()
-        losses = local_sgd(model, inputs, targets, self, self.settings.lr, self.settings.theta_radius)
+        trained = yield self.local_training([self.task.received["arrays"]])
         records, metrics = self.reply()
-        return Work({"arrays": model.arrays(), **records}, {"train-loss": float(losses.mean()), **metrics})
+        return Work({"arrays": trained.models[0], **records}, {"train-loss": float(trained.losses.mean()), **metrics})
+
+    def local_training(
+        self, starts: Sequence[Arrays], stream: Stream = Stream.BATCHES, hooks: Hooks | None = None
+    ) -> Training:
+        """Ask for H steps from some models on fresh mini-batches; the result is what ``yield`` gives back."""
+        inputs, targets = self.task.batches(stream)
+        return Training(starts, inputs, targets, hooks or self, self.settings.lr, self.settings.theta_radius)
 
     def evaluate(self) -> Mapping[str, float | list[float]]:
         """Measure on this client's own test part (only asked of algorithms whose clients have models of their own)."""
@@ -129,14 +138,16 @@ class ClientAlgorithm:
         return mismatch(arrays, template)
 
 
-def train(algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace) -> Message:
-    """Answer one training message.
+def train(
+    algorithm: type[ClientAlgorithm], message: Message, context: Context, workspace: Workspace
+) -> Process[Message]:
+    """Answer one training message; the local trainings it takes are yielded (see ``fedrage_flwr.cohort``).
 
     Raises:
         ValueError: the message does not fit this client's model, or a setting is missing.
     """
     task = _task(algorithm, message, context, workspace)
-    work = algorithm(task).train()
+    work = yield from algorithm(task).train()
     content = RecordDict({name: to_record(arrays) for name, arrays in work.records.items()})
     content["metrics"] = MetricRecord({"num-examples": task.data.num_examples, **work.metrics})
     reply = Message(content, reply_to=message)
@@ -160,7 +171,7 @@ def _task(algorithm: type[ClientAlgorithm], message: Message, context: Context, 
     config = cast(ConfigRecord, message.content["config"])
     return Task(
         settings=read_settings(algorithm, config),
-        received=_read(message.content, algorithm, workspace.template),
+        received=_read(message.content, algorithm, workspace),
         memory={n: to_arrays(record) for n, record in context.state.items() if isinstance(record, ArrayRecord)},
         data=workspace.client(int(context.node_config["partition-id"])),
         workspace=workspace,
@@ -170,7 +181,14 @@ def _task(algorithm: type[ClientAlgorithm], message: Message, context: Context, 
     )
 
 
-def _read(content: RecordDict, algorithm: type[ClientAlgorithm], template: ArrayRecord) -> Records:
+def _read(content: RecordDict, algorithm: type[ClientAlgorithm], workspace: Workspace) -> Records:
+    """Check and decode the records; once where several clients of a process are sent the same content."""
+    if workspace.last_read is None or workspace.last_read[0] is not content:
+        workspace.last_read = content, _check_and_decode(content, algorithm, workspace.template)
+    return workspace.last_read[1]
+
+
+def _check_and_decode(content: RecordDict, algorithm: type[ClientAlgorithm], template: ArrayRecord) -> Records:
     received = {}
     for name in ("arrays", *algorithm.receives):
         record = array_record(content, name)

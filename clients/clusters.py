@@ -15,7 +15,6 @@ from clients.base import ClientAlgorithm, Task
 from fedrage_flwr.clusters import count, prefixed, split
 from fedrage_flwr.records import mismatch
 from fedrage_flwr.stacked import StackedModel
-from fedrage_flwr.training import local_sgd
 
 CHUNK = 2048  # examples per forward pass
 
@@ -56,14 +55,6 @@ class ClusteredClient(ClientAlgorithm):
             batch = data.take(np.arange(start, min(start + CHUNK, data.num_examples)))
             total += self.stacked.example_losses(*batch).double().sum(1)
         return (total / data.num_examples).cpu().numpy()
-
-    def train_one(self, cluster: int) -> tuple[dict[str, np.ndarray], float]:
-        """Run H local steps from one of the models; return the result and its mean mini-batch loss."""
-        model = self.task.workspace.model
-        model.load(self.models[cluster])
-        inputs, targets = self.task.batches()
-        losses = local_sgd(model, inputs, targets, self, self.settings.lr, self.settings.theta_radius)
-        return model.arrays(), float(losses.mean())
 
     def test_outputs(self) -> Tensor:
         """Outputs of the G models on this client's test part, (G, n_test, …)."""

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from clients.base import Arrays, ClientAlgorithm, ClientSettings, Work
+from fedrage_flwr.cohort import Process
 from fedrage_flwr.randomness import Stream
 from fedrage_flwr.settings import Ge
-from fedrage_flwr.training import Tensors, local_sgd
+from fedrage_flwr.training import Tensors, as_tensor
 
 
 @dataclass(frozen=True)
@@ -37,21 +38,14 @@ class DittoClient(ClientAlgorithm):
 
     Settings = DittoSettings
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Send FedAvg's reply; keep the personal model."""
-        work = super().train()
-        personal, loss = self.train_personal()
-        return Work(work.records, {**work.metrics, "personal_loss": loss}, memory={"personal": personal})
-
-    def train_personal(self) -> tuple[Arrays, float]:
-        """Run H steps from v_i; return it and the mean mini-batch data loss."""
-        model = self.task.workspace.model
-        model.load(self.task.received["arrays"])
-        pull = Pull(self.settings.lam, tuple(p.detach().clone() for p in model.parameters))
-        model.load(self.personal)
-        inputs, targets = self.task.batches(Stream.PERSONAL)
-        losses = local_sgd(model, inputs, targets, pull, self.settings.lr, self.settings.theta_radius)
-        return model.arrays(), float(losses.mean())
+        work = yield from super().train()
+        received, names = self.task.received["arrays"], self.task.workspace.model.parameter_names
+        pull = Pull(self.settings.lam, tuple(as_tensor(received[name]).to(self.device) for name in names))
+        trained = yield self.local_training([self.personal], Stream.PERSONAL, pull)
+        metrics = {**work.metrics, "personal_loss": float(trained.losses.mean())}
+        return Work(work.records, metrics, memory={"personal": trained.models[0]})
 
     @property
     def personal(self) -> Arrays:

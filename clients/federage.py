@@ -22,6 +22,7 @@ from torch import Tensor
 
 from clients.base import ClientAlgorithm, ClientSettings, Records, Task, Work, scalar
 from clients.weight_modes import WeightMode, replaced_weights
+from fedrage_flwr.cohort import Process
 from fedrage_flwr.settings import Gt, Interval
 
 
@@ -53,6 +54,8 @@ class FedeRageClient(ClientAlgorithm):
 
     Settings = FedeRageSettings
     receives = ("beta",)
+    cohort_state = ("beta", "replacement")
+    cohort_logs = ("weights",)
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -62,16 +65,16 @@ class FedeRageClient(ClientAlgorithm):
         self.weights: list[Tensor] = []  # w of every step
         self.replacement: Tensor | None = None  # what the model's steps are weighed with instead; only in an ablation
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Local SGD with weights, unless an ablation replaces them."""
         if self.settings.weight_mode != "loss":
             self.replacement = replaced_weights(self.task, type(self))
-        return super().train()
+        return (yield from super().train())
 
     def step_weight(self, loss: Tensor) -> Tensor:
         """κ where the mini-batch loss reaches β, else 1−γ."""
         self.weights.append(torch.where(loss >= self.beta, self.tail_weight, self.base_weight))
-        return self.weights[-1] if self.replacement is None else self.replacement[len(self.weights) - 1]
+        return self.weights[-1] if self.replacement is None else self.replacement[..., len(self.weights) - 1]
 
     def update_state(self, weight: Tensor | None) -> None:
         """β ← Π_B(β − η_β(1 − w))."""

@@ -24,8 +24,8 @@ from torch.nn import functional
 from clients.base import Work
 from clients.clusters import ClusteredClient
 from fedrage_flwr.clusters import join
+from fedrage_flwr.cohort import Process
 from fedrage_flwr.losses import Loss, cross_entropy
-from fedrage_flwr.training import local_sgd
 
 BELOW = 1000.0  # nats: exp(-1000) is 0 in float64, and -1000 is a number that later losses can outweigh
 
@@ -35,14 +35,15 @@ log = logging.getLogger(__name__)
 class FocusClient(ClusteredClient):
     """One E-step and G local trainings a round."""
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Send θ_em for every m, and π_e; keep log π_e."""
         log_pi = self.e_step()
         pi = np.exp(log_pi)
-        trained, losses = self.m_step()
+        trained = yield self.local_training(self.models)  # the G trainings share their mini-batches
+        losses = trained.losses.mean(0).double().cpu().numpy().reshape(-1)
         heavy = pi > 0
         # A model of weight 0 may have run away: it must not make the whole reply unusable.
-        models = [trained[m] if heavy[m] else self.models[m] for m in range(len(pi))]
+        models = [trained.models[m] if heavy[m] else self.models[m] for m in range(len(pi))]
         return Work(
             records={"arrays": join(enumerate(models)), "pi": {"value": pi}},
             metrics={"train-loss": float(losses[heavy] @ pi[heavy]), "pi_max": float(pi.max())},
@@ -61,15 +62,6 @@ class FocusClient(ClusteredClient):
         if "log_pi" in self.task.memory:
             return self.task.memory["log_pi"]["value"]
         return np.full(len(self.models), -np.log(len(self.models)))
-
-    def m_step(self) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-        """Train all G models on the same mini-batches as one computation; return them and their mean losses (G,)."""
-        if len(self.models) == 1:
-            arrays, loss = self.train_one(0)
-            return [arrays], np.array([loss])
-        inputs, targets = self.task.batches()
-        losses = local_sgd(self.stacked, inputs, targets, self, self.settings.lr, self.settings.theta_radius)
-        return self.stacked.arrays(), losses.double().mean(0).cpu().numpy()
 
     def evaluate(self) -> dict[str, float | list[float]]:
         """Measure the mixture on this client's test part, with the π it kept or, if it never took part, of one E-step."""

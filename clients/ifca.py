@@ -11,16 +11,18 @@ import torch
 
 from clients.base import Work
 from clients.clusters import ClusteredClient
+from fedrage_flwr.cohort import Process
 
 
 class IfcaClient(ClusteredClient):
     """Chooses one of the models and trains it."""
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Send the trained model, under its own names, and the number of its cluster."""
         cluster = self.choice()
-        arrays, loss = self.train_one(cluster)
-        return Work({"arrays": arrays, "cluster": {"value": np.array(cluster)}}, {"train-loss": loss})
+        trained = yield self.local_training([self.models[cluster]])
+        records = {"arrays": trained.models[0], "cluster": {"value": np.array(cluster)}}
+        return Work(records, {"train-loss": float(trained.losses.mean())})
 
     def choice(self) -> int:
         """ĵ; the first of equals."""

@@ -8,16 +8,17 @@ The H steps after it are FedAvg's, with the same mini-batches. It costs a forwar
 from dataclasses import replace
 
 from clients.base import ClientAlgorithm, Work
+from fedrage_flwr.cohort import Process
 
 
 class LossFirstClient(ClientAlgorithm):
     """Plain local SGD that also sends the metric ``initial-loss``, F_i(θ̂)."""
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """Measure, then train."""
         model = self.task.workspace.model
         model.load(self.task.received["arrays"])
         inputs, targets = self.task.data.all()
         losses = model.example_loss(model.outputs(inputs), targets)
-        work = super().train()
+        work = yield from super().train()
         return replace(work, metrics={**work.metrics, "initial-loss": float(losses.double().mean())})

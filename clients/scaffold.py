@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from clients.base import Arrays, ClientAlgorithm, ClientSettings, Task, Work
+from fedrage_flwr.cohort import Process
 from fedrage_flwr.records import mismatch, non_finite, to_record
 from fedrage_flwr.training import Tensors, as_tensor
 
@@ -55,6 +56,8 @@ class ScaffoldClient(ClientAlgorithm):
 
     Settings = ScaffoldSettings
     receives = ("control",)
+    cohort_state = ("correction",)
+    cohort_counts = ("steps",)
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -78,10 +81,10 @@ class ScaffoldClient(ClientAlgorithm):
         """Count the step."""
         self.steps += 1
 
-    def train(self) -> Work:
+    def train(self) -> Process[Work]:
         """K local steps, then c_i⁺. What is not finite is not kept: the server will reject it as well."""
         full = self._full_gradient() if self.settings.option == 1 else None
-        work = super().train()
+        work = yield from super().train()
         fresh = full if full is not None else self._mean_gradient(work.records["arrays"])
         change = {name: fresh[name] - own for name, own in self.own.items()}
         records = {} if self.settings.compact_uplink else {"control": change}

@@ -1,15 +1,12 @@
 """``python -m fedrage_flwr``: one run, or with ``-m`` a sweep. See ``conf/config.yaml`` for every key."""
 
-import os
 import sys
 
+from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.neighbours import check_neighbours
 
-# Read by flwr and ray at import.
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+set_switches()
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -53,6 +54,14 @@ class PolyakAverage:
         if like.dtype.kind in "iub":
             return like
         return np.asarray(self._sums[name][key] / self.count).astype(like.dtype)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``checkpoint.Stateful``."""
+        return {"count": self.count, "sums": self._sums, "like": self._like}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See ``checkpoint.Stateful``."""
+        self.count, self._sums, self._like = state["count"], state["sums"], state["like"]
 
 
 class Evaluate:
@@ -123,6 +132,21 @@ class Evaluate:
             )  # fmt: skip
         return replace(evaluation, extra={**evaluation.extra, "excess_risk": risk})
 
+    def state_dict(self) -> dict[str, Any]:
+        """See ``checkpoint.Stateful``."""
+        last = self.last_evaluation
+        return {
+            "accuracies": list(self.accuracies.items()),
+            "last": self.last,
+            "last_evaluation": None if last is None else vars(last),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See ``checkpoint.Stateful``."""
+        self.accuracies = dict(state["accuracies"])
+        self.last = state["last"]
+        self.last_evaluation = state["last_evaluation"] and Evaluation(**state["last_evaluation"])
+
     def last_accuracies(self) -> list[float]:
         """Accuracies of the last ten rounds."""
         return [accuracy for number, accuracy in self.accuracies.items() if number > self._num_rounds - LAST_ROUNDS]
@@ -157,9 +181,42 @@ class StopWhenEmpty:
                 f" (max_empty_rounds={self._most})"
             )
 
+    def state_dict(self) -> dict[str, Any]:
+        """See ``checkpoint.Stateful``."""
+        return {"in_a_row": self._in_a_row, "reasons": self._reasons}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See ``checkpoint.Stateful``."""
+        self._in_a_row, self._reasons = state["in_a_row"], Counter(state["reasons"])
+
+    @property
+    def overflown(self) -> bool:
+        """Whether all those replies were refused because their numbers are not finite."""
+        return bool(self._reasons) and all("not finite" in reason for reason in self._reasons)
+
     def most_common(self) -> str:
         """The most frequent reasons, with their counts."""
         return "; ".join(f"{count} × {reason}" for reason, count in self._reasons.most_common(3))
+
+
+class StopWhenDiverged:
+    """Ends a run whose training loss has left every reasonable bound.
+
+    Args:
+        most: the largest mean training loss a round may have.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self.stopped: str | None = None
+
+    def after_round(self, round: Round) -> None:
+        """Compare, and set ``round.stop`` when it is too much."""
+        loss = round.metrics.get("train-loss")
+        if loss is not None and not loss <= self._most:
+            round.stop = self.stopped = (
+                f"ended after round {round.number}: the training loss is {loss:.4g}, above max_loss={self._most:g}"
+            )
 
 
 class Totals:
@@ -179,6 +236,14 @@ class Totals:
         self.seconds += round.seconds
         for outcome in round.outcomes:
             self.outcomes[outcome.outcome] = self.outcomes.get(outcome.outcome, 0) + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``checkpoint.Stateful``."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See ``checkpoint.Stateful``."""
+        vars(self).update(state)
 
     @property
     def unusable(self) -> int:

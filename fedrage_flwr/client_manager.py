@@ -6,9 +6,10 @@ Strategies see its decision (a grid with this round's survivors), never the law 
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import cast
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -16,6 +17,8 @@ from fedrage_flwr.availability.base import Law
 from fedrage_flwr.errors import UserError
 
 POLL_SECONDS = 0.1
+NODE_POLL_SECONDS = 0.5  # between two looks for replies over the network
+CLIENT_RAISED = 2  # flwr.common.constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +29,16 @@ class RoundView(Grid):
     Args:
         grid: the real grid.
         nodes: node id → partition id of the survivors, in partition order.
+        deadline_s: seconds to wait for replies, whatever a caller says; None leaves it to the caller.
+        enough: so many usable replies end the wait.
     """
 
-    def __init__(self, grid: Grid, nodes: Mapping[int, int]) -> None:
+    def __init__(
+        self, grid: Grid, nodes: Mapping[int, int], deadline_s: float | None = None, enough: int | None = None
+    ) -> None:
         self._grid = grid
         self._nodes = dict(nodes)
+        self._deadline_s, self._enough = deadline_s, enough
 
     @property
     def partitions(self) -> Mapping[int, int]:
@@ -65,8 +73,27 @@ class RoundView(Grid):
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send to survivors and wait for their replies."""
-        return self._grid.send_and_receive(self._only_survivors(messages), timeout=timeout)
+        """Send to survivors and wait for their replies; what comes after the deadline is never looked at."""
+        if self._deadline_s is None:
+            return self._grid.send_and_receive(self._only_survivors(messages), timeout=timeout)
+        return self._collect(self._only_survivors(messages), self._deadline_s)
+
+    def _collect(self, messages: list[Message], deadline_s: float) -> list[Message]:
+        until = time.monotonic() + deadline_s
+        for message in messages:
+            message.metadata.ttl = deadline_s  # a node that is behind drops what nobody waits for any more
+        waiting = {message_id for message_id in self._grid.push_messages(messages) if message_id}
+        enough = min(self._enough or len(messages), len(messages))
+        replies: list[Message] = []
+        while waiting and sum(not reply.has_error() for reply in replies) < enough:
+            fresh = list(self._grid.pull_messages(waiting))
+            replies += fresh
+            waiting -= {reply.metadata.reply_to_message_id for reply in fresh}
+            if time.monotonic() >= until:
+                break
+            if not fresh:
+                time.sleep(min(NODE_POLL_SECONDS, max(until - time.monotonic(), 0)))
+        return replies
 
     def _only_survivors(self, messages: Iterable[Message]) -> list[Message]:
         messages = list(messages)
@@ -89,13 +116,15 @@ class RandomAccessClientManager:
         self.law = law
         self.num_clients = num_clients
         self.node_wait_s = node_wait_s
+        self.greeting = ConfigRecord()  # sent to each node when it is asked which partition it holds
         self._node_of: dict[int, int] = {}  # partition id → node id
+        self._refused: dict[int, str] = {}  # node id → why it cannot take part
 
     def connect(self, grid: Grid) -> None:
         """Wait until all N partitions have a node; ask every node once which partition it holds.
 
         Raises:
-            UserError: not all are there in time, or two nodes hold the same partition.
+            UserError: not all are there in time, a node does not fit, or two nodes hold the same partition.
         """
         deadline = time.monotonic() + self.node_wait_s
         while True:
@@ -103,7 +132,11 @@ class RandomAccessClientManager:
             missing = [i for i in range(self.num_clients) if i not in self._node_of]
             if not missing:
                 return
+            if self._refused and self.law.terms is None:
+                raise UserError(f"a node cannot take part: {next(iter(self._refused.values()))}")
             if time.monotonic() >= deadline:
+                if self._good_enough(missing):
+                    return
                 raise UserError(
                     f"node_wait_s={self.node_wait_s:g}: {self.num_clients - len(missing)} of {self.num_clients} clients"
                     f" have connected; missing partitions {_shorten(missing)}"
@@ -111,30 +144,83 @@ class RandomAccessClientManager:
             time.sleep(POLL_SECONDS)
 
     def admit(self, grid: Grid, round: int) -> RoundView:
-        """Return the grid of this round's survivors; it may be empty."""
-        drawn = self.law.sample(round).tolist()
-        return RoundView(grid, {self._node_of[i]: i for i in drawn})
+        """Return the grid of this round's survivors; it may be empty. A node that came back under a new id is found."""
+        online = self._identify(grid)
+        drawn = {self._node_of[i]: i for i in self.law.sample(round).tolist() if i in self._node_of}
+        gone = [i for node, i in drawn.items() if node not in online]
+        if gone:
+            log.warning("round %d: drawn, but not connected: clients %s", round, _shorten(gone))
+        nodes = {node: i for node, i in drawn.items() if node in online}
+        terms = self.law.terms
+        return RoundView(grid, nodes) if terms is None else RoundView(grid, nodes, terms.deadline_s, terms.enough)
 
-    def _identify(self, grid: Grid) -> None:
+    def everyone(self, grid: Grid) -> RoundView:
+        """Return the grid of all clients, those held out included: for evaluation by clients."""
+        online = self._identify(grid)
+        nodes = {node: i for i, node in sorted(self._node_of.items()) if node in online}
+        return RoundView(grid, nodes, self.law.terms.deadline_s if self.law.terms else None)
+
+    @property
+    def seen(self) -> Collection[int]:
+        """Partitions that have ever been connected."""
+        return self._node_of.keys()
+
+    def _good_enough(self, missing: Sequence[int]) -> bool:
+        """Whether a run of real sites can begin without these.
+
+        Raises:
+            UserError: a required one is among them, or too few are left.
+        """
+        terms = self.law.terms
+        if terms is None:
+            return False
+        why = "".join(f"; a node was refused: {reason}" for reason in self._refused.values())
+        lacking = [site for site in terms.required_sites if site in missing]
+        if lacking:
+            raise UserError(f"ram.required_sites: site {lacking[0]} is not connected after {self.node_wait_s:g} s{why}")
+        there = self.num_clients - len(missing)
+        if there < terms.min_sites:
+            raise UserError(
+                f"ram.min_sites={terms.min_sites}: {there} sites are connected after {self.node_wait_s:g} s{why}"
+            )
+        log.warning("the run begins without sites %s%s", _shorten(missing), why)
+        return True
+
+    def _identify(self, grid: Grid) -> Container[int]:
+        """Learn which partition each new node holds; return the nodes that are connected."""
         known = getattr(grid, "partitions", None)  # grids that made the nodes themselves need not ask
-        if known is None:
-            fresh = sorted(set(grid.get_node_ids()) - set(self._node_of.values()))
-            known = _ask(grid, fresh)
-        for node, partition in known.items():
-            other = self._node_of.setdefault(partition, node)
-            if other != node:
+        if known is not None:
+            self._node_of = self._node_of or {partition: node for node, partition in known.items()}
+            return cast(Container[int], known)
+        online = set(grid.get_node_ids())
+        for node, partition in self._ask(grid, sorted(online - set(self._node_of.values()) - self._refused.keys())):
+            other = self._node_of.get(partition, node)
+            if other != node and other in online:
                 raise UserError(f"two nodes say they hold partition-id={partition}: give each its own in --node-config")
+            self._node_of[partition] = node
+        return online
+
+    def _ask(self, grid: Grid, nodes: Sequence[int]) -> list[tuple[int, int]]:
+        if not nodes:
+            return []
+        content = RecordDict({"config": self.greeting})
+        known = []
+        asked = [Message(content, node, "query.hello") for node in nodes]
+        for reply in grid.send_and_receive(asked, timeout=self.node_wait_s):
+            if not reply.has_error():
+                identity = reply.content.metric_records["identity"]
+                known.append((reply.metadata.src_node_id, int(identity["partition-id"])))  # type: ignore[arg-type]
+                continue
+            log.warning("a node cannot take part: %s", reply.error.reason)
+            if reply.error.code == CLIENT_RAISED:
+                self._refused[reply.metadata.src_node_id] = _last_line(reply.error.reason or "it did not say why")
+        return known
 
 
-def _ask(grid: Grid, nodes: Sequence[int]) -> dict[int, int]:
-    replies = grid.send_and_receive([Message(RecordDict(), node, "query.hello") for node in nodes], timeout=30.0)
-    known: dict[int, int] = {}
-    for reply in replies:
-        if reply.has_error():
-            log.warning("a node did not say which partition it holds: %s", reply.error.reason)
-        else:
-            known[reply.metadata.src_node_id] = int(reply.content.metric_records["identity"]["partition-id"])  # type: ignore[arg-type]
-    return known
+def _last_line(text: str) -> str:
+    """Flower's simulation sends whole tracebacks; the last line says why."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else text
 
 
 def _shorten(ids: Sequence[int], most: int = 10) -> str:

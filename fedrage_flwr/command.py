@@ -2,7 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.help import help_page
+from fedrage_flwr.resume import Request, jobs_of, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
 
 log = logging.getLogger(__name__)
@@ -22,15 +26,21 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say; return the exit code."""
     try:
+        if "--help" in arguments or "-h" in arguments:
+            print(help_page(), end="")
+            return 0
         sweep = "-m" in arguments or "--multirun" in arguments
         overrides = [argument for argument in arguments if not argument.startswith("-")]
         if any(argument.startswith("-") and argument not in ("-m", "--multirun") for argument in arguments):
-            return _hand_to_hydra(_Jobs())  # --help, --cfg and the like
+            return _hand_to_hydra(_Jobs())  # --cfg, --hydra-help and the like
+        request = read_request(overrides)
+        if request is not None:
+            return _resume(request, sweep)
         if sweep:
             _check_sweep(overrides)
             return _hand_to_hydra(_Jobs())
         cfg = compose_config(overrides)
-        _refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
+        refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
         return _hand_to_hydra(_Jobs(prepare_run(validate(cfg))))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -50,10 +60,24 @@ class _Jobs:
 
     def __call__(self, cfg: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
+        self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
+
+    def attempt(self, folder: Path, work: Callable[[], dict[str, Any]]) -> None:
+        """Do the work of one job, which returns its summary; show that, or remember why there is none.
+
+        Raises:
+            SystemExit: somebody asked the process to end.
+        """
         quiet_libraries()
         try:
-            prepared = self._prepared or prepare_run(validate(cfg))
-            summary = run(prepared, folder)
+            summary = work()
+        except Interrupted as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(error.code) from error
+        except OSError as error:
+            log.exception("the run failed")
+            what = f"{error.filename or folder}: {error.strerror or error}"
+            self._fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
         except UserError as error:
             log.error("%s", error)
             self._fail(folder, str(error))
@@ -67,6 +91,18 @@ class _Jobs:
     def _fail(self, folder: Path, reason: str) -> None:
         self.failed.append((str(folder), reason))
         print(f"error: {reason}", file=sys.stderr)
+
+
+def _resume(request: Request, sweep: bool) -> int:
+    logging.getLogger().addHandler(logging.NullHandler())  # until a run's own log is open
+    jobs = _Jobs()
+    for folder in jobs_of(request.folder) if sweep else [request.folder]:
+        jobs.attempt(folder, partial(resume, request, folder, _tell))
+    return 1 if jobs.failed else 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _hand_to_hydra(jobs: _Jobs) -> int:
@@ -93,7 +129,7 @@ def quiet_libraries() -> None:
 def _check_sweep(overrides: Sequence[str]) -> None:
     hydra_only = [override for override in overrides if override.lstrip("+~").startswith("hydra.")]
     cfg = compose_config(hydra_only)
-    _refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
+    refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
     if "hydra.job" not in subdir:
@@ -103,10 +139,16 @@ def _check_sweep(overrides: Sequence[str]) -> None:
         )
 
 
-def _refuse_used(folder: str, key: str) -> None:
+def refuse_used(folder: str, key: str) -> None:
+    """Raise ``UserError`` if the folder, given as ``key``, holds anything."""
     path = Path(folder)
     if path.is_dir() and any(path.iterdir()):
         raise UserError(f"{key}={folder} exists and is not empty; nothing is overwritten: choose another folder")
+    parent = next(place for place in (path, *path.absolute().parents) if place.exists())
+    try:
+        tempfile.TemporaryFile(dir=parent).close()
+    except OSError as error:
+        raise UserError(f"{key}={folder} cannot be written: {parent}: {error.strerror}") from error
 
 
 def draw_figures(folder: Path, summary: dict[str, Any]) -> None:
@@ -150,6 +192,10 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("FAA", _fairness(summary)))
     if "adjusted_rand_index" in summary:
         rows.append(("clusters", f"{summary['adjusted_rand_index']:.3f} (adjusted Rand index against the true groups)"))
+    if summary.get("never_contributed"):
+        rows.insert(
+            0, ("NEVER CONTRIBUTED", f"sites {', '.join(map(str, summary['never_contributed']))}: see ledger.csv")
+        )
     if summary["rejected_replies"]:
         rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
     return rows

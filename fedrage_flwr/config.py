@@ -17,7 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from clients import CLIENTS
@@ -46,6 +46,7 @@ TABLES: Mapping[str, NameTable] = {
 class EngineSettings:
     """How the arithmetic is done."""
 
+    cohort: Literal["auto", "off"] | Annotated[int, Ge(1)]
     threads: Annotated[int, Ge(1)]
 
 
@@ -77,8 +78,12 @@ class Config:
     held_out_clients: Annotated[int, Ge(0)]
     eval_every: Annotated[int, Ge(1)]
     max_empty_rounds: Annotated[int, Ge(1)]
+    max_loss: Annotated[float, Gt(0)]
+    checkpoint_every: Annotated[int, Ge(1)]
     device: Literal["auto", "cpu", "cuda"]
     node_wait_s: Annotated[float, Gt(0)]
+    resume: str | None
+    resume_force: list[str]
     engine: EngineSettings
     evaluate: EvaluateSettings
     strategy: Any
@@ -96,6 +101,8 @@ class Config:
         return self.num_clients + self.held_out_clients
 
     def __post_init__(self) -> None:
+        if self.resume is not None:  # the command line's door takes it out of what is typed
+            raise ValueError(f"resume={self.resume}: only python -m fedrage_flwr resume=FOLDER can go on with a run")
         if self.rare_clients > self.num_clients:
             raise ValueError(f"rare_clients={self.rare_clients} must be at most num_clients={self.num_clients}")
         if self.held_out_clients and self.partition.name == "rare_classes":
@@ -149,6 +156,8 @@ def validate(cfg: DictConfig) -> Config:
         values = OmegaConf.to_container(
             OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), resolve=True, throw_on_missing=True
         )
+    except MissingMandatoryValue as error:
+        raise UserError(f"{error.full_key} has no default and must be given: {error.full_key}=…") from error
     except OmegaConfBaseException as error:
         raise UserError(_one_line(error)) from error
     assert isinstance(values, dict)
@@ -170,7 +179,7 @@ def build(settings: type[Any], values: Any, section: str = "") -> Any:
     prefix = f"{section}." if section else ""
     unknown = [key for key in values if key not in _names(settings)]
     if unknown:
-        raise UserError(f"{prefix}{unknown[0]}: no such key{_nearest(unknown[0], _names(settings))}")
+        raise UserError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], _names(settings))}")
     hints = typing.get_type_hints(settings, include_extras=True)
     checked = {}
     for name in _names(settings):
@@ -227,7 +236,7 @@ def _chosen(section: str, table: NameTable, values: Any) -> type[Any]:
     name = values.get("name")
     if name not in table:
         raise UserError(
-            f"{section}.name={name!r}: must be one of {', '.join(sorted(table))}{_nearest(str(name), table)}"
+            f"{section}.name={name!r}: must be one of {', '.join(sorted(table))}{nearest(str(name), table)}"
         )
     settings: type[Any] = lookup(table, str(name)).Settings
     return settings
@@ -250,7 +259,7 @@ def _check_choices(overrides: Sequence[str]) -> None:
             continue
         if word not in choices(group):
             known = choices(group)
-            raise UserError(f"{override}: no such {group}{_nearest(word, known)}; known: {', '.join(known)}")
+            raise UserError(f"{override}: no such {group}{nearest(word, known)}; known: {', '.join(known)}")
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -267,8 +276,8 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
                 f"{override} names several values: add -m to run them all, write [..] for a list,"
                 f" or quote twice for text with a comma, as in '{parsed.key_or_group}=\"…\"'"
             )
-        if parsed.key_or_group and parsed.key_or_group in str(error) and "Could not override" in str(error):
-            return f"{override}: no such key{_nearest(parsed.key_or_group, _known_keys())}"
+        if parsed.key_or_group and f"Could not override '{parsed.key_or_group}'" in str(error):
+            return f"{override}: no such key{nearest(parsed.key_or_group, _known_keys())}"
     return _one_line(error)
 
 
@@ -292,7 +301,8 @@ def _known_keys() -> list[str]:
     return sorted(keys)
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known word was probably meant; nothing if none is near."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
 

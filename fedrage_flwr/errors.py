@@ -6,3 +6,16 @@ class UserError(Exception):
 
     The doors print the line without a traceback and exit with code 1.
     """
+
+
+class Interrupted(Exception):
+    """Somebody asked the process to end, and the run is safe in a checkpoint.
+
+    Args:
+        message: says how to go on.
+        code: the exit code.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code

@@ -23,6 +23,7 @@ MODELS: NameTable = {
     "mlp": "fedrage_flwr.models:Mlp",
     "cnn": "fedrage_flwr.models:Cnn",
     "resnet18_gn": "fedrage_flwr.models:ResNet18GroupNorm",
+    "custom": "fedrage_flwr.custom_model:CustomModel",
 }
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,10 @@ from typing import IO, Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from fedrage_flwr.errors import UserError
 from fedrage_flwr.evaluation import Evaluation
 from fedrage_flwr.records import to_arrays
 from fedrage_flwr.rounds import Round
@@ -27,6 +30,7 @@ ROUND_COLUMNS = (
 )  # fmt: skip
 CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "examples", "rare")
 PARTICIPATION_COLUMNS = ("round", "client", "outcome", "reason")
+TABLES = ("rounds", "clients", "participation", "updates")
 UPDATE_COLUMNS = ("round", "client", "train_loss", "beta", "step_weight_mean", "tail_share")
 
 
@@ -41,16 +45,42 @@ class Table:
     """A CSV file that is complete after every flush.
 
     Args:
-        path: a new file.
+        path: a new file; after a stop, the one that is there.
         columns: declared up front; a row may leave any of them out.
+        resumed: go on with a file that is there, once ``cut`` has said from where.
+
+    Raises:
+        UserError: the file that is there has other columns.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+    def __init__(self, path: Path, columns: Sequence[str], resumed: bool = False) -> None:
         self.columns = tuple(columns)
-        self._file: IO[str] = path.open("x", newline="", encoding="utf-8")
+        self._path = path
+        self._file: IO[str] = path.open("r+" if resumed else "x", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(self.columns)
+        if not resumed:
+            self._writer.writerow(self.columns)
+            self.flush()
+        elif self._file.readline().rstrip("\n").split(",") != list(self.columns):
+            raise UserError(f"{path} has other columns than this configuration gives: {', '.join(self.columns)}")
+
+    def position(self) -> int:
+        """Bytes written so far, all of them on the disk."""
         self.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def cut(self, position: int) -> None:
+        """Forget what stands behind ``position``.
+
+        Raises:
+            UserError: the file is shorter.
+        """
+        size = self._path.stat().st_size
+        if size < position:
+            raise UserError(f"{self._path} has {size} bytes where the checkpoint counts {position}: rows are missing")
+        self._file.seek(position)
+        self._file.truncate()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append one row; None and NaN become empty cells."""
@@ -74,6 +104,7 @@ class CsvLogger:
         columns: further metrics of the algorithm, in rounds.csv and updates.csv.
         measures: further measures, in rounds.csv.
         client_columns: further numbers of each client, in clients.csv.
+        resumed: the tables are there, and ``load_state_dict`` will say how much of them counts.
     """
 
     Settings = CsvSettings
@@ -85,13 +116,14 @@ class CsvLogger:
         columns: Sequence[str] = (),
         measures: Sequence[str] = (),
         client_columns: Sequence[str] = (),
+        resumed: bool = False,
     ) -> None:
         more = [column for column in columns if column not in ROUND_COLUMNS]
         self._rare = rare
-        self.rounds = Table(folder / "rounds.csv", [*ROUND_COLUMNS, *more, *measures])
-        self.clients = Table(folder / "clients.csv", [*CLIENT_COLUMNS, *client_columns])
-        self.participation = Table(folder / "participation.csv", PARTICIPATION_COLUMNS)
-        self.updates = Table(folder / "updates.csv", [*UPDATE_COLUMNS, *more])
+        self.rounds = Table(folder / "rounds.csv", [*ROUND_COLUMNS, *more, *measures], resumed)
+        self.clients = Table(folder / "clients.csv", [*CLIENT_COLUMNS, *client_columns], resumed)
+        self.participation = Table(folder / "participation.csv", PARTICIPATION_COLUMNS, resumed)
+        self.updates = Table(folder / "updates.csv", [*UPDATE_COLUMNS, *more], resumed)
 
     def after_round(self, round: Round) -> None:
         """Append the rows of one round."""
@@ -129,6 +161,15 @@ class CsvLogger:
             self.clients.add({"round": round, **dict(zip(columns, row, strict=True))})
         self.clients.flush()
 
+    def state_dict(self) -> dict[str, int]:
+        """How far each table has come, in bytes (see ``checkpoint.Stateful``)."""
+        return {name: getattr(self, name).position() for name in TABLES}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Cut the tables back to there, so that each round stands once."""
+        for name in TABLES:
+            getattr(self, name).cut(state[name])
+
     def close(self) -> None:
         """Close all tables."""
         for table in (self.rounds, self.clients, self.participation, self.updates):
@@ -141,13 +182,36 @@ def save_model(path: Path, arrays: ArrayRecord, records: Mapping[str, ArrayRecor
     for record, content in records.items():
         for name, array in to_arrays(content).items():
             tensors[record if name == "value" else f"{record}.{name}"] = array
-    save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, path)
+    save_tensors(path, tensors)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that is either whole or not there.
+
+    Raises:
+        UserError: the disk is full, or cannot be written to.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, partial, metadata)
+        _put(partial, path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Make sure that the bytes are on the disk, then give them their name."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write strict JSON: what is not finite becomes null."""
+    """Write strict JSON: what is not finite becomes null. The file is there only when it is whole: it says the run is done."""
     text = json.dumps(_finite(summary), indent=2, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    _put(partial, path)
 
 
 def versions() -> dict[str, str]:

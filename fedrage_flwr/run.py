@@ -1,30 +1,40 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
+import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
 
-from clients.base import write_settings
+from clients import CLIENTS
+from clients.base import ClientAlgorithm, write_settings
 from fedrage_flwr.availability import LAWS
-from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenEmpty, Totals
+from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
+from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
+from fedrage_flwr.cohort import cohort_size
 from fedrage_flwr.config import Config
 from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
 from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
+from fedrage_flwr.ledger import Ledger
 from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
+from fedrage_flwr.node import write_job
 from fedrage_flwr.progress import Progress
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.records import to_record
@@ -32,7 +42,7 @@ from fedrage_flwr.results import CsvLogger, peak_rss_mb, save_model, versions, w
 from fedrage_flwr.rounds import Callback
 from fedrage_flwr.settings import lookup
 from fedrage_flwr.training import LocalModel
-from fedrage_flwr.workspace import SplitTensors, Workspace
+from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
 from strategies.base import BaseStrategy
 
@@ -59,14 +69,23 @@ class Prepared:
     rare: np.ndarray
 
 
-def prepare_run(config: Config) -> Prepared:
+def prepare_run(config: Config, remote: bool = False) -> Prepared:
     """Load data and make the law.
+
+    Args:
+        config: checked settings.
+        remote: clients are Flower's nodes.
 
     Raises:
         UserError: a setting does not fit the data, the number of clients or this machine.
     """
+    if remote and config.model.name == "custom":
+        raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
     device = pick_device(config.device)
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
+    if not remote and (config.dataset.name == "private" or law.terms is not None):
+        word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
+        raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
     prepare(config.dataset)
     dataset = load_dataset(config.dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
@@ -105,39 +124,45 @@ class WorkspaceFactory:
     def __call__(self, device: torch.device) -> Workspace:
         """Return what a process needs to act as any of the clients, with its arithmetic on ``device``."""
         torch.set_num_threads(self.config.engine.threads)
-        return Workspace(
-            model=make_local_model(self.config, self.dataset, device),
-            train=SplitTensors(self.dataset.train.inputs.to(device), self.dataset.train.labels.to(device)),
-            indices=[client.train for client in self.partition.clients],
-            to_float=self.dataset.to_float,
-            test=SplitTensors(self.dataset.test.inputs.to(device), self.dataset.test.labels.to(device)),
-            test_indices=[client.test for client in self.partition.clients],
-        )
+        model = make_local_model(self.config, self.dataset, device)
+        cohort = cohort_size(self.config.engine.cohort, model)
+        return build_workspace(self.dataset, self.partition, model, cohort)
 
 
-def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
+def run(
+    prepared: Prepared, folder: Path, remote: Grid | None = None, checkpoint: Checkpoint | None = None
+) -> dict[str, Any]:
     """Train, measure and write everything into ``folder``.
 
     Args:
         prepared: from ``prepare_run``.
-        folder: exists, and holds no earlier run.
+        folder: exists, and holds no earlier run but the one of ``checkpoint``.
+        remote: Flower's grid, whose nodes prepare their own data; None makes the grid that ``backend`` names.
+        checkpoint: where to go on; None starts anew.
 
     Returns:
         The summary, as written to ``summary.json``.
 
     Raises:
         UserError: the folder holds a run already, or the run ended because no reply could be used.
+        Interrupted: SIGTERM or SIGINT came; a checkpoint is written.
     """
     config = prepared.config
-    if (folder / "rounds.csv").exists():
+    if checkpoint is None and (folder / "rounds.csv").exists():
         raise UserError(f"{folder} already holds a run; choose another folder")
     started = time.perf_counter()
     torch.set_num_threads(config.engine.threads)
+    held = lock(folder)
     for note in prepared.partition.notes:
         log.info("%s", note)
     strategy = make_strategy(config, prepared.manager)
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
+    if checkpoint is not None:
+        _check_model(checkpoint, config, model)
+    for line in strategy.warnings():
+        log.warning("%s", line)
+        print(f"warning: {line}", file=sys.stderr)
     measures = ["held_out_client_accuracy"] if config.held_out_clients else []
     client_columns = list(strategy.client_columns())
     optimum = None
@@ -145,13 +170,22 @@ def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
         optimum = attainable_losses(config, prepared.dataset, prepared.partition, prepared.device)
         measures += ["faa", *(["held_out_faa"] if config.held_out_clients else [])]
         client_columns.append("excess_risk")
-    tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns)
+    old = checkpoint is not None
+    tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns, resumed=old)
     train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
-    grid: SimulatedGrid | None = None
+    if remote is not None:
+        train_config.update(write_job(config))
+        train_config.update({"experiment-id": experiment_id(folder), "checkpoint-every": config.checkpoint_every})
+        prepared.manager.greeting = train_config
+    simulated: SimulatedGrid | None = None
+    ledger = Ledger(folder, prepared.manager, config.num_clients, old) if remote is not None else None
     try:
-        factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
-        grid = make_grid(config, factory, prepared.device)
-        measure = _measure(prepared, strategy, grid, train_config)
+        if remote is None:
+            factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
+            simulated = make_grid(config, factory, prepared.device)
+        grid = remote or simulated
+        assert grid is not None
+        measure = make_measure(prepared, strategy, grid, train_config)
         evaluate = Evaluate(
             lambda arrays, round: measure(strategy.reported(arrays), round),
             config.num_rounds,
@@ -161,34 +195,83 @@ def run(prepared: Prepared, folder: Path) -> dict[str, Any]:
             optimum,
         )
         polyak, empty, totals = PolyakAverage(), StopWhenEmpty(config.max_empty_rounds), Totals()
-        with Progress(config.num_rounds, strategy.progress) as progress:
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, progress]
+        diverged = StopWhenDiverged(config.max_loss)
+        parts: dict[str, Stateful] = {
+            "strategy": strategy, "law": prepared.manager.law, "tables": tables,
+            "evaluate": evaluate, "polyak": polyak, "totals": totals, "empty": empty,
+        }  # fmt: skip
+        if simulated is not None:  # on Flower's own grids clients keep their state themselves
+            parts["clients"] = simulated
+        if ledger is not None:
+            parts["ledger"] = ledger
+        checkpoints = Checkpoints(folder, config, parts, prepared.device.type)
+        initial_arrays, first_round = checkpoints.begin(
+            lambda: strategy.initial_arrays(
+                lambda k: to_record(make_local_model(config, prepared.dataset, prepared.device, k).arrays())
+            ),
+            checkpoint,
+        )
+        with Progress(config.num_rounds, strategy.progress) as progress, checkpoints if simulated else nullcontext():
+            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints, progress]
+            if ledger is not None:
+                callbacks.insert(0, ledger)
             arrays = strategy.start(
                 grid,
-                initial_arrays=strategy.initial_arrays(
-                    lambda k: to_record(make_local_model(config, prepared.dataset, prepared.device, k).arrays())
-                ),
+                initial_arrays=initial_arrays,
                 num_rounds=config.num_rounds,
                 timeout=None,
                 train_config=train_config,
                 manager=prepared.manager,
                 callbacks=callbacks,
+                first_round=first_round,
             ).arrays
         if empty.stopped:
-            raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}")
+            advice = f"; {strategy.advice()}" if empty.overflown else ""
+            raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}{advice}")
+        if diverged.stopped:
+            raise UserError(f"{diverged.stopped}; {strategy.advice()}")
+        if checkpoints.stopped_by is not None:
+            raise Interrupted(
+                f"{checkpoints.stopped_by.name}: stopped after round {totals.rounds} of {config.num_rounds};"
+                f" go on with: python -m fedrage_flwr resume={folder}",
+                128 + checkpoints.stopped_by,
+            )
         averages = polyak.records()
         average = averages.pop("arrays")
         polyak_accuracy = measure(average, config.num_rounds).accuracy
     finally:
         tables.close()
-        if grid is not None:
-            grid.close()
+        if simulated is not None:
+            simulated.close()
+        if ledger is not None:
+            ledger.table.close()
+        held.release()
     save_model(folder / "model.safetensors", strategy.reported(arrays), strategy.records)
     save_model(folder / "polyak.safetensors", average, averages)
-    summary = _summary(prepared, evaluate, totals, polyak_accuracy, time.perf_counter() - started)
+    seconds = checkpoints.seconds_before + time.perf_counter() - started
+    summary = _summary(prepared, evaluate, totals, polyak_accuracy, seconds)
     summary.update(_group_recovery(prepared, strategy, evaluate))
+    if ledger is not None:
+        summary.update(ledger.summary())
     write_summary(folder / "summary.json", summary)
+    if ledger is not None and (broken := ledger.failure()):
+        raise UserError(broken)
     return summary
+
+
+def experiment_id(folder: Path) -> str:
+    """Return the name under which nodes keep their clients' state: drawn once for a folder, so that a resumed run finds it."""
+    path = folder / "experiment-id"
+    if not path.exists():
+        path.write_text(uuid4().hex + "\n", encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> None:
+    algorithm: type[ClientAlgorithm] = lookup(CLIENTS, config.client.name)
+    problem = algorithm.misfit(to_record(checkpoint.arrays), to_record(model.arrays()))
+    if problem:
+        raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
 def make_strategy(config: Config, manager: RandomAccessClientManager) -> BaseStrategy:
@@ -206,7 +289,8 @@ def make_grid(config: Config, factory: WorkspaceFactory, device: torch.device) -
     return grid
 
 
-def _measure(prepared: Prepared, strategy: BaseStrategy, grid: SimulatedGrid, train_config: ConfigRecord) -> Measure:
+def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_config: ConfigRecord) -> Measure:
+    """Make what measures a model after a round: the server itself, or the clients where they predict with models of their own."""
     config, dataset = prepared.config, prepared.dataset
     clients = None
     if config.num_clients > config.evaluate.max_clients:
@@ -216,11 +300,14 @@ def _measure(prepared: Prepared, strategy: BaseStrategy, grid: SimulatedGrid, tr
         clients = np.concatenate([np.sort(draw), np.arange(config.num_clients, config.all_clients)])
         log.info("%d of %d clients are evaluated, the same ones each time", len(clients), config.num_clients)
     parts = [client.test for client in prepared.partition.clients]
+    if not len(dataset.test):  # only the clients have data
+        strategy.asks_clients = True
     untested = sum(not len(part) for part in parts)
-    if untested:
+    if untested and not strategy.asks_clients:
         log.info("%d clients have no test data and are left out of the client measures", untested)
-    if strategy.personal:
-        return ClientMeasure(strategy, grid, train_config, clients)
+    if strategy.asks_clients:
+        everyone = prepared.manager.everyone
+        return lambda arrays, round: ClientMeasure(strategy, everyone(grid), train_config, clients)(arrays, round)
     model = make_local_model(config, dataset, prepared.device)
     return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
 
@@ -268,3 +355,16 @@ def _summary(
 def _known(value: float) -> float | None:
     """None for what there is not: real targets know no accuracy."""
     return None if np.isnan(value) else value
+
+
+class _Callable(ModuleType):
+    """``from fedrage_flwr import run`` finds this module once it is loaded, so the module answers for the Python API."""
+
+    def __call__(self, *overrides: str, folder: str | Path | None = None) -> Any:
+        """See ``fedrage_flwr.api.run``."""
+        from fedrage_flwr.api import run as run_once
+
+        return run_once(*overrides, folder=folder)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -3,18 +3,19 @@
 Data sits as one tensor per split on the device, as stored; a client is a vector of positions in it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 
+from fedrage_flwr.data import Dataset, Partition
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel
-from fedrage_flwr.training import LocalModel
+from fedrage_flwr.training import LocalModel, as_tensor
 
 ToFloat = Callable[[Tensor], Tensor]
 
@@ -88,9 +89,10 @@ class Workspace:
     Args:
         model: overwritten by every message.
         train: the training split, on the device of ``model``.
-        indices: per client, int64 positions in it.
+        indices: per client, int64 positions in it; a client's are looked up when it is asked for, not before.
         to_float: stored inputs → float32 model inputs.
         test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
+        cohort: how many clients are trained at once.
     """
 
     def __init__(
@@ -101,15 +103,15 @@ class Workspace:
         to_float: ToFloat,
         test: SplitTensors | None = None,
         test_indices: Sequence[np.ndarray] | None = None,
+        cohort: int = 1,
     ) -> None:
+        self.cohort = cohort
+        self.last_read: tuple[RecordDict, Mapping[str, Mapping[str, np.ndarray]]] | None = None
+        """The content last checked, and what was read from it (see ``clients.base``)."""
         self.model = model
         self.template: ArrayRecord = to_record(model.arrays())
-        test = test or SplitTensors(train.inputs[:0], train.targets[:0])
-        own_test = test_indices if test_indices is not None else [np.empty(0, np.int64)] * len(indices)
-        self._clients = [
-            ClientData(i, train, test, torch.from_numpy(own), torch.from_numpy(tests), to_float, model.example_loss)
-            for i, (own, tests) in enumerate(zip(indices, own_test, strict=True))
-        ]
+        self._train, self._test = train, test or SplitTensors(train.inputs[:0], train.targets[:0])
+        self._indices, self._test_indices, self._to_float = indices, test_indices, to_float
         self._stacked: dict[int, StackedModel] = {}
 
     def client(self, partition: int) -> ClientData:
@@ -118,15 +120,38 @@ class Workspace:
         Raises:
             ValueError: no such client, or it holds no training data.
         """
-        if not 0 <= partition < len(self._clients):
-            raise ValueError(f"partition-id={partition} is outside 0..{len(self._clients) - 1}")
-        data = self._clients[partition]
-        if not data.num_examples:
+        if not 0 <= partition < len(self._indices):
+            raise ValueError(f"partition-id={partition} is outside 0..{len(self._indices) - 1}")
+        own = self._indices[partition]
+        if not len(own):
             raise ValueError(f"client {partition} holds no training data")
-        return data
+        tests = np.empty(0, np.int64) if self._test_indices is None else self._test_indices[partition]
+        return ClientData(
+            partition,
+            self._train,
+            self._test,
+            as_tensor(own),
+            as_tensor(tests),
+            self._to_float,
+            self.model.example_loss,
+        )
 
     def stacked(self, models: int) -> StackedModel:
         """Return M models to train at once; the same object at every call."""
         if models not in self._stacked:
             self._stacked[models] = StackedModel(self.model, models)
         return self._stacked[models]
+
+
+def build_workspace(dataset: Dataset, partition: Partition, model: LocalModel, cohort: int = 1) -> Workspace:
+    """Return the workspace of a process that can act as any client of ``partition``, its data on the device of ``model``."""
+    device = model.device
+    return Workspace(
+        model=model,
+        train=SplitTensors(dataset.train.inputs.to(device), dataset.train.labels.to(device)),
+        indices=partition.train,
+        to_float=dataset.to_float,
+        test=SplitTensors(dataset.test.inputs.to(device), dataset.test.labels.to(device)),
+        test_indices=partition.test,
+        cohort=cohort,
+    )

@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.exchange import in_partition_order, partitions_of
+from fedrage_flwr.outlook import Explanation, Outlook
 from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record, weighted_mean
 from fedrage_flwr.rounds import Callback, Outcome, Update
 from fedrage_flwr.settings import Gt, Interval
@@ -68,6 +69,7 @@ class BaseStrategy(Strategy):
         memory: what the server keeps to itself between rounds, named arrays by name; part of a checkpoint.
         broadcast: what was sent last: ``arrays`` and the records.
         round: number of the round in hand.
+        asks_clients: clients evaluate the model on their test parts, because they have models or data that the server has not.
         untrained: names of the floating arrays that no gradient moves (buffers, frozen parameters); the run says which.
         outcomes, updates: of the last round, in partition order.
     """
@@ -90,12 +92,26 @@ class BaseStrategy(Strategy):
         self.memory: dict[str, dict[str, np.ndarray]] = {}
         self.broadcast: dict[str, ArrayRecord] = {}
         self.round = 0
+        self.asks_clients = self.personal
         self.untrained: frozenset[str] = frozenset()
         self.outcomes: list[Outcome] = []
         self.updates: list[Update] = []
         self._optimizer = ServerOptimizer(settings)
         self._asked: list[Message] = []
         self._partitions: Mapping[int, int] = {}
+
+    @classmethod
+    def explain(cls, settings: Any, client: Any, outlook: Outlook) -> Explanation:
+        """What this algorithm can do under a law, for the person who reads about a run: no run calls it, no instance sees it."""
+        return Explanation()
+
+    def warnings(self) -> list[str]:
+        """Lines for the person who starts a run with these settings."""
+        return []
+
+    def advice(self) -> str:
+        """What to try when a run diverges."""
+        return f"the steps are too large: try client.lr={self.client.lr / 10:.2g}, a tenth of what it is"
 
     def client_columns(self) -> tuple[str, ...]:
         """Metrics of an evaluation by clients that belong in clients.csv; a list ``x`` fills ``x_0``, ``x_1``, …"""
@@ -172,9 +188,11 @@ class BaseStrategy(Strategy):
         *,
         manager: RandomAccessClientManager | None = None,
         callbacks: Sequence[Callback] = (),
+        first_round: int = 1,
     ) -> Result:
-        """Run all rounds; see ``strategies.rounds.run_rounds``."""
-        self.records = self.initial_records(initial_arrays)
+        """Run all rounds; see ``strategies.rounds.run_rounds``. With ``first_round`` above 1, ``load_state_dict`` comes first."""
+        if first_round == 1:
+            self.records = self.initial_records(initial_arrays)
         return run_rounds(
             self,
             grid,
@@ -184,7 +202,18 @@ class BaseStrategy(Strategy):
             train_config=train_config,
             timeout=timeout,
             callbacks=callbacks,
+            first_round=first_round,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next round needs besides the model (see ``fedrage_flwr.checkpoint.Stateful``)."""
+        return {"records": {name: to_arrays(record) for name, record in self.records.items()}, "memory": self.memory}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to that."""
+        self.records = {name: to_record(arrays) for name, arrays in state["records"].items()}
+        self.memory.clear()
+        self.memory.update(state["memory"])
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -198,8 +227,12 @@ class BaseStrategy(Strategy):
         return self._asked
 
     def _content(self, server_round: int, config: ConfigRecord) -> RecordDict:
-        config = ConfigRecord({**config, "server-round": server_round, **self.message_config(server_round)})
-        return RecordDict({**self.broadcast, "config": config})
+        return RecordDict({**self.broadcast, "config": self._message_config(server_round, config)})
+
+    def _message_config(self, server_round: int, config: ConfigRecord) -> ConfigRecord:
+        record = config.copy()  # not built anew: Flower checks the type of every value it is given
+        record.update({"server-round": server_round, **self.message_config(server_round)})
+        return record
 
     def message_config(self, server_round: int) -> dict[str, Any]:
         """Further keys of the ``config`` record of this round's messages."""
@@ -270,11 +303,11 @@ class BaseStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every client if they have models of their own; else the server evaluates the global one itself."""
-        if not self.personal:
+        """Ask every client if ``asks_clients``; else the server evaluates the global model itself."""
+        if not self.asks_clients:
             return []
         content = RecordDict({"arrays": arrays, **self.records})
-        content["config"] = ConfigRecord({**config, "server-round": server_round, **self.message_config(server_round)})
+        content["config"] = self._message_config(server_round, config)
         return [Message(content, node, "evaluate", group_id=str(server_round)) for node in grid.get_node_ids()]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -14,8 +14,11 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.outlook import Explanation, Outlook, name_clients
 from fedrage_flwr.records import to_record
 from strategies.base import BaseStrategy, StrategySettings
+
+LARGE_STEP = 0.5  # κ η_θ; the largest that our tuning tries (it covers 0.02 to 0.5)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,31 @@ class FedeRage(BaseStrategy):
         super().__init__(settings, client, num_clients)
         self._logged = _logged_weights(settings.weight_log) if client.weight_mode == "matched" else {}
 
+    @classmethod
+    def explain(cls, settings: Any, client: Any, outlook: Outlook) -> Explanation:
+        """Whom κ can help (a client's weight is at most κ p_i), the largest step, and how fast β moves."""
+        gain = client.kappa * outlook.marginals * outlook.num_clients
+        step = f"{client.kappa:.3g} = (1−γ) + γ/α, the largest step weight; κ · lr = {client.kappa * client.lr:.3g}"
+        return Explanation([("κ", step), *_hedge(client.kappa, outlook, gain), _travel(client)], {"κ p_i N": gain})
+
+    def warnings(self) -> list[str]:
+        """Says so when a tail step is longer than any that was found to work."""
+        effective = self.client.kappa * self.client.lr
+        if effective <= LARGE_STEP:
+            return []
+        return [
+            f"a step on a tail batch has the effective size κ · client.lr = {self.client.kappa:.3g} · {self.client.lr:g} ="
+            f" {effective:.3g}; above {LARGE_STEP} a run may diverge: lower client.lr, or κ = (1−γ) + γ/α"
+        ]
+
+    def advice(self) -> str:
+        """Names κ as well."""
+        kappa = self.client.kappa
+        return (
+            f"{super().advice()}; a tail batch makes a step of κ · client.lr = {kappa:.3g} · {self.client.lr:g} ="
+            f" {kappa * self.client.lr:.3g}: a larger client.alpha or a smaller client.gamma lowers κ"
+        )
+
     def initial_records(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """β₀."""
         return {"beta": to_record({"value": np.array(self.client.beta_init, np.float32)})}
@@ -56,6 +84,27 @@ class FedeRage(BaseStrategy):
                 )
             return {"step-weight": self._logged[server_round]}
         return {}
+
+
+def _hedge(kappa: float, outlook: Outlook, gain: np.ndarray) -> list[tuple[str, str]]:
+    """κp_i against 1/N, and the rarest participation κ makes up for (exact where |S| is fixed)."""
+    short = np.flatnonzero(gain < 1 - 1e-9)
+    worst = f"clients {name_clients(short)} cannot be brought up to 1/N: κ p_i N is {gain.min():.3g} at the least"
+    needed = outlook.participants / (outlook.num_clients * kappa)
+    return [
+        ("hedge capacity", worst if len(short) else "κ p_i ≥ 1/N: every client can be brought up to the weight 1/N"),
+        ("smallest P(i∈S)", f"{needed:.3g} = M/(Nκ): κ makes up for participation this rare and no rarer"),
+    ]
+
+
+def _travel(client: Any) -> tuple[str, str]:
+    """β falls by η_βγ in a step below it (w = 1 − γ), by 1 in 1/(η_βγH) rounds."""
+    if not client.gamma:
+        return "β", "does not matter: with client.gamma=0 every step weighs 1"
+    return "β", (
+        f"falls by 1 in {1 / (client.lr_beta * client.gamma * client.local_steps):.3g} rounds"
+        " = 1/(lr_beta · gamma · local_steps) while no batch is in the tail"
+    )
 
 
 def _logged_weights(folder: str | None) -> dict[int, float]:

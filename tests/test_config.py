@@ -73,10 +73,24 @@ def test_every_name_in_a_table_can_be_typed_and_the_other_way_round(group):
     assert choices(group) == sorted(TABLES[group])
 
 
+def test_the_key_that_is_wrong_is_named_whatever_stands_beside_it():
+    assert line("model=mlp", "model.hiden=[3]").startswith("model.hiden=[3]: no such key; did you mean model.hidden?")
+
+
+def test_a_key_without_a_default_is_asked_for():
+    assert line("ram=weighted") == "ram.weights has no default and must be given: ram.weights=…"
+
+
+NEEDS = {  # what has no default
+    "custom": ["model.path=package.module:Class"],
+    "private": ["dataset.classes=[cat,dog]", "dataset.input_shape=[4]"],
+}
+
+
 @pytest.mark.parametrize("group", ["strategy", "backend", "model", "dataset", "partition", "logger"])
 def test_every_choice_validates_as_it_stands(group):
     for word in choices(group):
-        config = validate(compose_config([f"{group}={word}"]))
+        config = validate(compose_config([f"{group}={word}", *NEEDS.get(word, [])]))
         assert getattr(config, group).name == word
 
 

@@ -8,6 +8,7 @@ LAWS: NameTable = {
     "full": "fedrage_flwr.availability.full:Full",
     "inclusion": "fedrage_flwr.availability.inclusion:Inclusion",
     "markov": "fedrage_flwr.availability.markov:Markov",
+    "natural": "fedrage_flwr.availability.natural:Natural",
     "rare": "fedrage_flwr.availability.rare:Rare",
     "subsets": "fedrage_flwr.availability.subsets:Subsets",
     "trace": "fedrage_flwr.availability.trace:Trace",

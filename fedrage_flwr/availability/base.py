@@ -33,10 +33,29 @@ class Probabilities:
         object.__setattr__(self, "values", values)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What is agreed about nodes whose availability is real.
+
+    Attributes:
+        deadline_s: seconds after which a round goes on without those who have not answered.
+        enough: so many answers end a round; None waits for all.
+        min_sites: so many must be there at the start and contribute at least once.
+        required_sites: partition ids of which the same holds.
+    """
+
+    deadline_s: float
+    enough: int | None
+    min_sites: int
+    required_sites: tuple[int, ...]
+
+
 class Law(ABC):
     """A law over subsets of the N clients. Derived from (seed, round) alone, so every draw can be recomputed."""
 
     Settings: ClassVar[type[Any]]
+    terms: Terms | None = None
+    """Only where availability is real; a law that is drawn counts on all N nodes."""
 
     def __init__(self, settings: Any, num_clients: int, rare_clients: int, seed: int) -> None:
         """Check the settings against N = ``num_clients``; the rare clients are the last ``rare_clients`` ids.

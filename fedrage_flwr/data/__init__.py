@@ -5,6 +5,7 @@ This package is on the client path: it imports neither torchvision nor scikit-le
 
 from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
 from fedrage_flwr.data.partition.base import ClientIndices, Partition, PartitionSettings
+from fedrage_flwr.errors import UserError
 from fedrage_flwr.settings import NameTable, lookup
 
 __all__ = [
@@ -29,6 +30,7 @@ DATASETS: NameTable = {
     "rotated_cifar10": "fedrage_flwr.data.rotated:RotatedCifar10",
     "linear_gaussian": "fedrage_flwr.data.linear_gaussian:LinearGaussian",
     "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
+    "private": "fedrage_flwr.data.private:Private",
 }
 
 PARTITIONS: NameTable = {
@@ -38,6 +40,7 @@ PARTITIONS: NameTable = {
     "rare_classes": "fedrage_flwr.data.partition.rare_classes:RareClasses",
     "quantity": "fedrage_flwr.data.partition.quantity:Quantity",
     "natural": "fedrage_flwr.data.partition.natural:Natural",
+    "local": "fedrage_flwr.data.partition.local:Local",
 }
 
 
@@ -65,5 +68,9 @@ def partition(settings: PartitionSettings, dataset: Dataset, num_clients: int, r
     Raises:
         UserError: the numbers do not fit the data set.
     """
+    if (dataset.name == "private") != (settings.name == "local"):
+        raise UserError(
+            f"dataset={dataset.name} partition={settings.name}: dataset=private and partition=local go together"
+        )
     shared: Partition = lookup(PARTITIONS, settings.name)(settings).share(dataset, num_clients, rare_clients)
     return shared

@@ -4,15 +4,16 @@ import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.workspace import Workspace
 
 CLIENT_RAISED = 2  # flwr.common.constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
@@ -55,12 +56,38 @@ class SimulatedGrid(Grid):
     def context(self, partition: int) -> Context:
         """Return the context of one client."""
         if partition not in self.contexts:
-            config: dict[str, bool | float | int | str] = {
-                "partition-id": partition,
-                "num-partitions": len(self.partitions),
-            }
-            self.contexts[partition] = Context(RUN_ID, FIRST_NODE + partition, config, RecordDict(), {})
+            self.contexts[partition] = new_context(partition, len(self.partitions))
         return self.contexts[partition]
+
+    def client_states(self) -> dict[int, RecordDict]:
+        """What each client keeps between messages, by partition id; clients that keep nothing are left out."""
+        return {partition: context.state for partition, context in self.contexts.items() if context.state}
+
+    def restore_client_states(self, states: Mapping[int, RecordDict]) -> None:
+        """Give these clients the states they had, as ``client_states`` returned them; all others keep nothing."""
+        self.contexts.clear()
+        for partition, state in states.items():
+            self.context(partition).state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every client that has one (see ``checkpoint.Stateful``).
+
+        Raises:
+            TypeError: a client keeps something else than arrays.
+        """
+        states = {}
+        for partition, records in self.client_states().items():
+            for name, record in records.items():
+                if not isinstance(record, ArrayRecord):
+                    raise TypeError(f"client {partition} keeps {name}, which is no record of arrays")
+            states[str(partition)] = {name: to_arrays(r) for name, r in records.array_records.items()}
+        return states
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give every client its state back."""
+        self.restore_client_states(
+            {int(p): RecordDict({name: to_record(a) for name, a in records.items()}) for p, records in state.items()}
+        )
 
     def set_run(self, run: Run) -> None:
         """See ``Grid``."""
@@ -101,18 +128,34 @@ class SimulatedGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
+def new_context(partition: int, num_clients: int) -> Context:
+    """Return the context of a client that keeps nothing yet."""
+    config: dict[str, bool | float | int | str] = {"partition-id": partition, "num-partitions": num_clients}
+    return Context(RUN_ID, FIRST_NODE + partition, config, RecordDict(), {})
+
+
 def run_client(app: ClientApp, message: Message, context: Context) -> tuple[Message, RecordDict]:
     """Run one client; return its reply and its state.
 
     The app works on a copy of the state, which is kept only if it does not raise.
     """
-    state = RecordDict({name: record.copy() for name, record in context.state.items()})
-    working = Context(context.run_id, context.node_id, context.node_config, state, context.run_config)
+    working = working_copy(context)
     try:
         return app(message, working), working.state
     except Exception as error:
-        log.debug("node %d raised", context.node_id, exc_info=True)
-        return error_reply(message, f"{type(error).__name__}: {error}"), context.state
+        return raised(message, context, error), context.state
+
+
+def working_copy(context: Context) -> Context:
+    """A context whose state can be changed without touching the original."""
+    state = RecordDict({name: record.copy() for name, record in context.state.items()})
+    return Context(context.run_id, context.node_id, context.node_config, state, context.run_config)
+
+
+def raised(message: Message, context: Context, error: Exception) -> Message:
+    """The reply of a client that raised."""
+    log.debug("node %d raised", context.node_id, exc_info=error)
+    return error_reply(message, f"{type(error).__name__}: {error}")
 
 
 def error_reply(message: Message, reason: str, code: int = CLIENT_RAISED) -> Message:

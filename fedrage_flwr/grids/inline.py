@@ -9,7 +9,9 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedrage_flwr.client_app import make_client_app
-from fedrage_flwr.grids.base import SimulatedGrid, WorkspaceFactory, run_client
+from fedrage_flwr.grids.base import SimulatedGrid, WorkspaceFactory
+from fedrage_flwr.grids.executor import Executor
+from fedrage_flwr.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -25,26 +27,29 @@ class InlineGrid(SimulatedGrid):
     Args:
         app: the app every node runs.
         num_clients: N.
+        workspace: what the app works with, for training clients together; None runs them one by one.
     """
 
     Settings = InlineSettings
 
-    def __init__(self, app: ClientApp, num_clients: int) -> None:
+    def __init__(self, app: ClientApp, num_clients: int, workspace: Workspace | None = None) -> None:
         super().__init__(num_clients)
-        self._app = app
+        self._executor = Executor(app, workspace)
 
     @classmethod
     def create(
         cls, settings: InlineSettings, num_clients: int, make_workspace: WorkspaceFactory, device: torch.device
     ) -> "InlineGrid":
         """Make the grid of a run."""
-        return cls(make_client_app(make_workspace(device)), num_clients)
+        workspace = make_workspace(device)
+        return cls(make_client_app(workspace), num_clients, workspace)
 
     def run_clients(self, messages: Sequence[tuple[int, Message]]) -> list[Message]:
         """See ``SimulatedGrid``."""
-        return [self._run_client(partition, message) for partition, message in messages]
-
-    def _run_client(self, partition: int, message: Message) -> Message:
-        context = self.context(partition)
-        reply, context.state = run_client(self._app, message, context)
-        return reply
+        contexts = [self.context(partition) for partition, _ in messages]
+        jobs = [(message, context) for (_, message), context in zip(messages, contexts, strict=True)]
+        results, replies = self._executor.run(jobs), []
+        for context, (reply, state) in zip(contexts, results, strict=True):
+            context.state = state
+            replies.append(reply)
+        return replies

@@ -1,26 +1,33 @@
 """Clients on Ray actors: one actor per CPU, or per share of a CUDA device.
 
 A client always runs on the same actor. One broadcast carries what all messages of a batch share; a message itself is a few
-hundred bytes. Client state stays with the server side, so an actor that dies takes nothing with it: its clients of that
-round are reported as failed and a new actor takes its place.
+hundred bytes. The data set lies in the object store once a node and is mapped, not copied, by the actors there.
+
+Client state stays in the object store of the node where it arose (Ray spills it to disk when that is full) and belongs to this
+process, which holds a reference and no data. It is exchanged for the new one when the client's reply arrives, so an actor that
+dies takes nothing with it: a new one takes its place, and the clients whose replies are missing are asked once more, one by one,
+from the state they had. A client that fails again is reported. Only the loss of a whole node loses state; that is reported too.
 """
 
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 
-from fedrage_flwr.client_app import make_client_app
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.grids.base import SimulatedGrid, WorkspaceFactory, error_reply, run_client
+from fedrage_flwr.grids.actor import Actor, Job, tensors_as_arrays
+from fedrage_flwr.grids.base import SimulatedGrid, WorkspaceFactory, error_reply
 from fedrage_flwr.settings import Ge, Gt, Interval
 
 ACTOR_DIED = 8  # flwr.common.constant.ErrorCode.CLIENT_APP_CRASHED
+MOST_DEATHS = 3  # of one actor in one round while its clients are asked again; then the rest is reported
+
+Asked = tuple[int, Message]  # partition id and message
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +50,14 @@ class Layout:
     actors: int
     num_cpus: float
     num_gpus: float
+
+
+def fits(layout: Layout, cpus: float, gpus: float) -> int:
+    """Return how many actors of this size there is room for."""
+    room = int(cpus / layout.num_cpus + 1e-9)
+    if layout.num_gpus:
+        room = min(room, int(gpus) * int(1 / layout.num_gpus + 1e-9))  # an actor's share lies on one device
+    return room
 
 
 def plan(settings: RaySettings, device: torch.device, cpus: float, gpus: float, num_clients: int) -> Layout:
@@ -68,43 +83,17 @@ def plan(settings: RaySettings, device: torch.device, cpus: float, gpus: float, 
         raise UserError(
             "backend.num_gpus=0 hides every CUDA device from the clients; allowed with device=cuda: in (0, 1]"
         )
-    fits = int(cpus / settings.num_cpus + 1e-9)
-    if share:
-        fits = min(fits, int(gpus) * int(1 / share + 1e-9))  # an actor's share lies on one device
-    if fits < 1:
+    room = fits(Layout(0, settings.num_cpus, share), cpus, gpus)
+    if room < 1:
         raise UserError(
             f"backend.num_cpus={settings.num_cpus:g} and num_gpus={share:g} an actor are more than Ray has:"
             f" {cpus:g} CPUs, {gpus:g} CUDA devices"
         )
-    if settings.num_actors is not None and settings.num_actors > fits:
+    if settings.num_actors is not None and settings.num_actors > room:
         raise UserError(
-            f"backend.num_actors={settings.num_actors}: at most {fits} fit on {cpus:g} CPUs and {gpus:g} CUDA devices"
+            f"backend.num_actors={settings.num_actors}: at most {room} fit on {cpus:g} CPUs and {gpus:g} CUDA devices"
         )
-    return Layout(min(settings.num_actors or fits, num_clients), settings.num_cpus, share)
-
-
-class Actor:
-    """Acts as the clients it is given messages for."""
-
-    def __init__(self, make_workspace: WorkspaceFactory, device: str) -> None:
-        self._app = make_client_app(make_workspace(torch.device(device)))
-
-    def run(self, shared: list[RecordDict], jobs: list["Job"]) -> list[tuple[Message, RecordDict]]:
-        """Run messages one after another; return replies and states."""
-        done = []
-        for job in jobs:
-            message = Message(shared[job.content], metadata=job.metadata)  # type: ignore[call-overload]
-            done.append(run_client(self._app, message, job.context))
-        return done
-
-
-@dataclass(frozen=True)
-class Job:
-    """One message on its way to an actor: which of the shared contents it carries, and the client's context."""
-
-    content: int
-    metadata: Any
-    context: Context
+    return Layout(min(settings.num_actors or room, num_clients), settings.num_cpus, share)
 
 
 class RayGrid(SimulatedGrid):
@@ -133,7 +122,9 @@ class RayGrid(SimulatedGrid):
         resources = self._ray.cluster_resources()
         self._layout = plan(settings, device, resources.get("CPU", 0), resources.get("GPU", 0), num_clients)
         self._device = device.type
-        self._factory = self._ray.put(make_workspace)
+        self._states: dict[int, Any] = {}  # partition id → reference to the client's state, where there is one
+        with tensors_as_arrays(self._ray):
+            self._factory = self._ray.put(make_workspace)
         self._actors = [self._start_actor() for _ in range(self._layout.actors)]
         log.info("Ray: %s on %s", self._layout, device.type)
 
@@ -144,28 +135,40 @@ class RayGrid(SimulatedGrid):
         """Make the grid of a run."""
         return cls(settings, num_clients, make_workspace, device)
 
-    def run_clients(self, messages: Sequence[tuple[int, Message]]) -> list[Message]:
+    def run_clients(self, messages: Sequence[Asked]) -> list[Message]:
         """See ``SimulatedGrid``."""
         contents: dict[int, RecordDict] = {}
         for _, message in messages:
             contents.setdefault(id(message.content), message.content)
         order = {key: position for position, key in enumerate(contents)}
         shared = self._ray.put(list(contents.values()))
-        batches: dict[int, list[tuple[int, Message]]] = {}
-        for partition, message in messages:
-            batches.setdefault(partition % len(self._actors), []).append((partition, message))
-        futures = {
-            actor: self._actors[actor].run.remote(
-                shared, [Job(order[id(m.content)], m.metadata, self.context(p)) for p, m in batch]
-            )
-            for actor, batch in batches.items()
-        }
-        replies = {
-            partition: reply
-            for actor, batch in batches.items()
-            for partition, reply in self._collect(actor, futures[actor], batch)
-        }
-        return [replies[partition] for partition, _ in messages]
+        batches: dict[int, list[int]] = {}
+        for place, (partition, _) in enumerate(messages):
+            batches.setdefault(partition % len(self._actors), []).append(place)
+
+        def send(actor: int, places: Sequence[int]) -> list[Any]:
+            jobs = [Job(order[id(messages[k][1].content)], messages[k][1].metadata, messages[k][0]) for k in places]
+            states = [self._states.get(job.partition) for job in jobs]
+            run = self._actors[actor].run.options(num_returns=1 + len(jobs))
+            return run.remote(shared, jobs, *states)  # type: ignore[no-any-return]
+
+        futures = {actor: send(actor, places) for actor, places in batches.items()}
+        replies: dict[int, Message] = {}
+        for actor, places in batches.items():
+            try:
+                replies.update(self._receive(futures[actor], places, messages))
+            except self._ray.exceptions.RayError as error:
+                self._recover(actor, error)
+                replies.update(self._ask_again(actor, places, messages, send))
+        return [replies[place] for place in range(len(messages))]
+
+    def client_states(self) -> dict[int, RecordDict]:
+        """See ``SimulatedGrid``; the arrays are views of the object store where it is on this machine."""
+        return dict(zip(self._states, self._ray.get(list(self._states.values())), strict=True))
+
+    def restore_client_states(self, states: Mapping[int, RecordDict]) -> None:
+        """See ``SimulatedGrid``."""
+        self._states = {partition: self._ray.put(state) for partition, state in states.items() if state}
 
     def close(self) -> None:
         """Stop the actors, and Ray if this grid started it."""
@@ -174,22 +177,69 @@ class RayGrid(SimulatedGrid):
         if self._owner:
             self._ray.shutdown()
 
-    def _collect(self, actor: int, future: Any, batch: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        try:
-            results = self._ray.get(future)
-        except self._ray.exceptions.RayError as error:
-            reason = f"its Ray actor died ({type(error).__name__})"
-            log.warning("actor %d: %s; a new one takes its place", actor, reason)
-            self._actors[actor] = self._start_actor()
-            return [(partition, error_reply(message, reason, ACTOR_DIED)) for partition, message in batch]
-        for (partition, _), (_, state) in zip(batch, results, strict=True):
-            self.context(partition).state = state
-        return [(partition, reply) for (partition, _), (reply, _) in zip(batch, results, strict=True)]
+    def _receive(self, returned: Sequence[Any], places: Sequence[int], messages: Sequence[Asked]) -> dict[int, Message]:
+        """Wait for the replies of one actor; commit the states that moved."""
+        replies = {}
+        for place, state, (reply, moved) in zip(places, returned[1:], self._ray.get(returned[0]), strict=True):
+            if moved:
+                self._states[messages[place][0]] = state
+            replies[place] = reply
+        return replies
+
+    def _ask_again(
+        self,
+        actor: int,
+        places: Sequence[int],
+        messages: Sequence[Asked],
+        send: Callable[[int, Sequence[int]], list[Any]],
+    ) -> dict[int, Message]:
+        """Ask clients one by one; none of them has a reply or a new state yet."""
+        replies: dict[int, Message] = {}
+        deaths = 0
+        for place in places:
+            partition, message = messages[place]
+            if deaths == MOST_DEATHS:
+                replies[place] = error_reply(
+                    message, f"its Ray actor died {1 + deaths} times in this round", ACTOR_DIED
+                )
+                continue
+            try:
+                replies.update(self._receive(send(actor, [place]), [place], messages))
+            except self._ray.exceptions.RayError as error:
+                reason = f"its Ray actor failed twice ({type(error).__name__})"
+                if self._lost_state(error):
+                    del self._states[partition]
+                    reason = "its state was lost with a Ray node; it starts anew the next time"
+                    log.warning("client %d: %s", partition, reason)
+                deaths += self._recover(actor, error)
+                replies[place] = error_reply(message, reason, ACTOR_DIED)
+        return replies
+
+    def _recover(self, actor: int, error: Exception) -> bool:
+        """Replace an actor that is gone; return whether it was."""
+        errors = self._ray.exceptions
+        if isinstance(error, errors.RayTaskError | errors.ObjectLostError):  # it answered, with an exception
+            log.warning("actor %d: %s", actor, error)
+            return False
+        log.warning("actor %d died; a new one takes its place: %s", actor, error)
+        self._ray.kill(self._actors[actor])
+        self._actors[actor] = self._replacement(actor)
+        return True
+
+    def _replacement(self, actor: int) -> Any:
+        """A new actor; where a node has left and none fits any more, another one that takes its clients over."""
+        others = {id(a): a for k, a in enumerate(self._actors) if k != actor}
+        left = self._ray.cluster_resources()
+        room = fits(self._layout, left.get("CPU", 0), left.get("GPU", 0))
+        return self._start_actor() if room > len(others) or not others else next(iter(others.values()))
+
+    def _lost_state(self, error: Exception) -> bool:
+        return isinstance(error, self._ray.exceptions.ObjectLostError)
 
     def _start_actor(self) -> Any:
         remote = self._ray.remote(Actor)
         options = {"num_cpus": self._layout.num_cpus, "num_gpus": self._layout.num_gpus}
-        return remote.options(**options).remote(self._factory, self._device)
+        return remote.options(**options).remote(self._factory, self._device, len(self.partitions))
 
     def _init_ray(self, settings: RaySettings) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {  # N = 6, two of them rare
     "full": {},
     "inclusion": {"probabilities": None, "rare_probability": 0.1, "clients_per_round": 3},
     "markov": {"on_rate": 0.3, "off_rate": 0.4},
+    "natural": {"deadline_s": 10.0, "enough": None, "min_sites": 1, "required_sites": []},
     "rare": {"epsilon": 0.2, "clients_per_round": 3},
     "subsets": {"subsets": [[0, 1], [2, 3, 4], [5]], "probabilities": [0.3, 0.5, 0.2]},
     "trace": {"slot_s": None, "unknown": "off", "clients_per_round": 2, "clients": "first"},
@@ -29,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {  # N = 6, two of them rare
 }
 
 
-@pytest.fixture(params=sorted(SETTINGS))
+@pytest.fixture(params=sorted(SETTINGS.keys() - {"natural"}))  # which nobody draws
 def law_of_seed(request: pytest.FixtureRequest, make_law: Any, tmp_path: Path) -> Any:
     settings = dict(SETTINGS[request.param])
     if request.param == "trace":

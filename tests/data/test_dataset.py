@@ -76,6 +76,8 @@ def test_to_float_leaves_float_inputs_alone() -> None:
 def test_configuration_files_fill_the_settings(group: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDRAGE_DATA", raising=False)
     config: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / group / f"{word}.yaml"), resolve=True)
+    if word == "private":  # what has no default
+        config.update(classes=["cat", "dog"], input_shape=[4])
     kind = lookup({"dataset": DATASETS, "partition": PARTITIONS}[group], word).Settings
     assert set(config) == {field.name for field in fields(kind)}
     assert TypeAdapter(kind).validate_python(config).name == word

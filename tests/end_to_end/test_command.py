@@ -32,7 +32,7 @@ def test_a_run_from_any_folder(tmp_path):
     assert all(word in done.stdout for word in ("accuracy", "worst client", "rare clients", "bytes a round", "time"))
     assert {path.name for path in folder.iterdir()} == {
         "rounds.csv", "clients.csv", "participation.csv", "updates.csv", "summary.json", "model.safetensors",
-        "polyak.safetensors", "figures", "run.log", ".hydra",
+        "polyak.safetensors", "checkpoint", "figures", "run.log", ".hydra",
     }  # fmt: skip
     assert {path.name for path in (folder / "figures").iterdir()} == {"accuracy.png", "clients.png"}
 
@@ -47,6 +47,7 @@ def test_a_run_from_any_folder(tmp_path):
         (["device=cuda"], ["device=cuda", "auto, cpu"]),
         (["seed=one"], ["seed='one'", "an integer"]),
         (["hydra.run.dir=used"], ["hydra.run.dir=used", "exists"]),
+        (["hydra.run.dir=/proc/run"], ["hydra.run.dir=/proc/run", "cannot be written", "/proc"]),
         (["-m", "seed=0,1", "hydra.sweep.subdir=same"], ["hydra.sweep.subdir=same", "overwrite"]),
     ],
 )

@@ -43,7 +43,7 @@ def everything(grid, word):
     train_config = ConfigRecord({"seed": 3, **write_settings(config.client)})
     outcomes = []
     watcher = type("Watcher", (), {"after_round": lambda self, round: outcomes.append(tuple(round.outcomes))})()
-    grid.contexts.clear()
+    grid.restore_client_states({})
     result = strategy.start(
         grid,
         strategy.initial_arrays(lambda k: to_record(make_local_model(config, prepared.dataset, CPU, k).arrays())),
@@ -57,8 +57,8 @@ def everything(grid, word):
         **{name: to_arrays(r) for name, r in strategy.records.items()},
         **strategy.memory,
     }
-    for client, context in grid.contexts.items():
-        for name, record in context.state.items():
+    for client, state in sorted(grid.client_states().items()):
+        for name, record in state.items():
             if isinstance(record, ArrayRecord):
                 bits[f"client {client} {name}"] = to_arrays(record)
     if strategy.personal:

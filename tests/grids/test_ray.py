@@ -1,19 +1,21 @@
 """Clients on Ray actors: the same bits as in the process, and what happens when one of them goes away."""
 
 import os
-from typing import Literal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from clients.base import write_settings
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.grids.actor import tensors_as_arrays
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import RayGrid, RaySettings, plan
-from fedrage_flwr.records import to_arrays
-from fedrage_flwr.run import WorkspaceFactory, prepare_run
+from fedrage_flwr.records import to_arrays, to_record
+from fedrage_flwr.run import WorkspaceFactory, make_local_model, prepare_run
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -76,69 +78,139 @@ def test_same_participants_and_same_bits_as_inline(simulate, strategy):
     assert summary["backend"] == "ray"
 
 
-class Poisoned(WorkspaceFactory):
-    """A workspace whose client 1 takes its process down, raises, or returns NaN."""
+def test_a_ray_cluster_that_is_not_there():
+    config = validate(compose_config(["backend=ray", "backend.address='127.0.0.1:1'"]))
+    with pytest.raises(UserError, match="Ray cannot be reached there"):
+        RayGrid(config.backend, 2, None, CPU)  # refused before it asks for a workspace
 
-    trouble: Literal["exit", "raise", "nan"] = "exit"
+
+class Poisoned(WorkspaceFactory):
+    """A workspace whose client 1 takes its process down, always, and client 2 the first time only."""
+
+    marker: str
 
     def __call__(self, device):
         workspace = super().__call__(device)
-        client, trouble = workspace.client, os.environ.get("POISON", "exit")
+        client, marker = workspace.client, Path(self.marker)
 
         def poisoned(partition):
-            if partition == 1:
-                if trouble == "exit":
-                    os._exit(1)
-                raise RuntimeError("disk on fire")
+            if partition == 1 or (partition == 2 and not marker.exists()):
+                marker.touch()
+                os._exit(1)
             return client(partition)
 
         workspace.client = poisoned
         return workspace
 
 
-def ask_all(grid, config, clients):
-    arrays = WorkspaceFactory(config, *data(config))(CPU).template
-    content = RecordDict({"arrays": arrays})
-    content["config"] = ConfigRecord(
-        {
-            "seed": 0,
-            "server-round": 1,
-            "client.name": "fedavg",
-            "client.lr": 0.1,
-            "client.local_steps": 2,
-            "client.batch_size": 8,
-        }
-    )
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """A grid with Poisoned clients on two actors (even and odd ids), and the inline grid with healthy ones."""
+    config = validate(compose_config(["strategy=scaffold", "backend=ray", "backend.num_actors=2"]))
+    prepared = prepare_run(config)
+    made = (config, prepared.dataset, prepared.partition)
+    factory = Poisoned(*made)
+    object.__setattr__(factory, "marker", str(tmp_path_factory.mktemp("marker") / "died"))
+    grid = RayGrid(config.backend, config.num_clients, factory, CPU)
+    yield grid, InlineGrid.create(None, config.num_clients, WorkspaceFactory(*made), CPU), config
+    grid.close()
+
+
+def ask(grid, config, clients, round):
+    """Send one round of SCAFFOLD, with a model and a control variate of the round's number over 100."""
+    start = make_local_model(config, prepare_run(config).dataset, CPU).arrays()
+    records = {
+        name: to_record({k: np.full_like(a, round / 100) for k, a in start.items()}) for name in ("arrays", "control")
+    }
+    settings = {"seed": 0, "server-round": round, **write_settings(config.client)}
+    content = RecordDict({**records, "config": ConfigRecord(settings)})
     nodes = {partition: node for node, partition in grid.partitions.items()}
     return list(grid.send_and_receive([Message(content, nodes[i], "train") for i in clients]))
 
 
-def data(config):
-    prepared = prepare_run(config)
-    return prepared.dataset, prepared.partition
+def same_reply(found, wanted):
+    assert not found.has_error(), found.error
+    for name in ("arrays", "control"):
+        for key, array in to_arrays(wanted.content[name]).items():
+            np.testing.assert_array_equal(to_arrays(found.content[name])[key], array)
 
 
-def test_a_dead_actor_is_reported_and_replaced():
-    """Client 1 kills its actor: the clients of that actor in that round fail by name, the others answer with the bits of the
-    inline grid, and the next round is whole again."""
-    config = validate(compose_config(["strategy=fedavg", "backend=ray", "backend.num_actors=2"]))
-    grid = RayGrid(config.backend, config.num_clients, Poisoned(config, *data(config)), CPU)
-    inline = InlineGrid.create(None, config.num_clients, WorkspaceFactory(config, *data(config)), CPU)
-    try:
-        replies = ask_all(grid, config, [0, 1, 2, 3])
-        assert [reply.has_error() for reply in replies] == [False, True, False, True]  # odd clients share an actor
-        assert "Ray actor died" in replies[1].error.reason
-        again = ask_all(grid, config, [0, 2, 3, 5])
-        expected = ask_all(inline, config, [0, 2, 3, 5])
-        for found, wanted in zip(again, expected, strict=True):
-            assert not found.has_error()
-            for name, array in to_arrays(wanted.content["arrays"]).items():
-                np.testing.assert_array_equal(to_arrays(found.content["arrays"])[name], array)
-    finally:
-        grid.close()
+def same_states(found, wanted):
+    found, wanted = found.state_dict(), wanted.state_dict()
+    assert found.keys() == wanted.keys()
+    for client, records in wanted.items():
+        for key, array in records["control"].items():
+            np.testing.assert_array_equal(found[client]["control"][key], array)
 
 
-def test_a_ray_cluster_that_is_not_there():
-    config = validate(compose_config(["backend=ray", "backend.address='127.0.0.1:1'"]))
-    with pytest.raises(UserError, match="Ray cannot be reached there"):
-        RayGrid(config.backend, 2, WorkspaceFactory(config, *data(config)), CPU)
+def test_the_clients_of_an_actor_that_died_are_asked_again_and_their_states_move_once(poisoned):
+    grid, inline, config = poisoned
+    grid.restore_client_states({})
+    inline.restore_client_states({})
+    healthy = [0, 3, 4]
+    for found, wanted in zip(ask(grid, config, healthy, 1), ask(inline, config, healthy, 1), strict=True):
+        same_reply(found, wanted)
+    clients = [0, 2, 3, 4]  # client 2 kills the actor of the even ones, once
+    for found, wanted in zip(ask(grid, config, clients, 2), ask(inline, config, clients, 2), strict=True):
+        same_reply(found, wanted)
+    same_states(grid, inline)
+
+
+def test_a_client_whose_actor_dies_again_is_reported_and_keeps_its_neighbours_out_of_it(poisoned):
+    grid, inline, config = poisoned
+    grid.restore_client_states({})
+    inline.restore_client_states({})
+    replies = ask(grid, config, [0, 1, 3], 1)
+    assert [reply.has_error() for reply in replies] == [False, True, False]
+    assert replies[1].error.reason == "its Ray actor failed twice (ActorDiedError)"
+    for found, wanted in zip((replies[0], replies[2]), ask(inline, config, [0, 3], 1), strict=True):
+        same_reply(found, wanted)
+    same_states(grid, inline)
+
+
+def test_an_actor_that_keeps_dying_is_not_replaced_without_end(poisoned, monkeypatch):
+    grid, _, config = poisoned
+    monkeypatch.setattr("fedrage_flwr.grids.ray.MOST_DEATHS", 1)
+    replies = ask(grid, config, [0, 1, 3], 1)
+    assert [reply.has_error() for reply in replies] == [False, True, True]
+    assert replies[2].error.reason == "its Ray actor died 2 times in this round"
+
+
+def test_a_state_lost_with_its_node_is_reported_and_the_client_starts_anew(poisoned):
+    """What a lost node does to the states it held is done here by freeing the object."""
+    from ray._private.internal_api import free
+
+    grid, inline, config = poisoned
+    grid.restore_client_states({})
+    ask(grid, config, [4, 6], 1)
+    free([grid._states[4]])
+    lost, kept = ask(grid, config, [4, 6], 2)
+    assert lost.error.reason == "its state was lost with a Ray node; it starts anew the next time"
+    assert not kept.has_error()
+    inline.restore_client_states({})
+    same_reply(ask(grid, config, [4], 3)[0], ask(inline, config, [4], 3)[0])
+
+
+def test_states_are_given_back(poisoned):
+    grid, inline, config = poisoned
+    for one in (grid, inline):
+        one.restore_client_states({})
+        ask(one, config, [3, 4], 1)
+        saved = one.state_dict()
+        ask(one, config, [0, 3], 2)
+        one.load_state_dict(saved)
+        assert one.state_dict().keys() == {"3", "4"}
+    same_reply(ask(grid, config, [3], 2)[0], ask(inline, config, [3], 2)[0])
+
+
+def test_actors_map_one_copy_of_the_data(poisoned):
+    import ray
+
+    data = torch.arange(1_000_000)
+    with tensors_as_arrays(ray):
+        reference = ray.put({"data": data})
+    first, second = ray.get(reference)["data"], ray.get(reference)["data"]
+    assert torch.equal(first, data)
+    assert first.data_ptr() == second.data_ptr()
+    copied = ray.put({"data": data})  # outside, Ray copies as it always does
+    assert ray.get(copied)["data"].data_ptr() != ray.get(copied)["data"].data_ptr()

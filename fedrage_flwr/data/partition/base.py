@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, overload
 
 import numpy as np
 
 from fedrage_flwr.data.dataset import Dataset
-from fedrage_flwr.data.partition.sharing import UNUSED, Indices, examples_of, positions_within, share_alike
+from fedrage_flwr.data.partition.sharing import UNUSED, Indices, Parts, examples_of, positions_within, share_alike
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.settings import Ge, Interval
@@ -53,6 +53,27 @@ class ClientIndices:
 
 
 @dataclass(frozen=True, eq=False)
+class Clients(Sequence[ClientIndices]):
+    """The clients of a partition, each made when asked for. Attributes: per client, its ``train``, ``validation``, ``test``."""
+
+    train: Parts
+    validation: Parts
+    test: Parts
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @overload
+    def __getitem__(self, client: int) -> ClientIndices: ...
+    @overload
+    def __getitem__(self, client: slice) -> tuple[ClientIndices, ...]: ...
+    def __getitem__(self, client: int | slice) -> ClientIndices | tuple[ClientIndices, ...]:
+        if isinstance(client, slice):
+            return tuple(self[i] for i in range(*client.indices(len(self))))
+        return ClientIndices(self.train[client], self.validation[client], self.test[client])
+
+
+@dataclass(frozen=True, eq=False)
 class Partition:
     """Who holds what.
 
@@ -62,9 +83,19 @@ class Partition:
         groups: true group of each client, int64 (clients,), where the data set knows; for scoring only.
     """
 
-    clients: tuple[ClientIndices, ...]
+    clients: Sequence[ClientIndices]
     notes: tuple[str, ...]
     groups: Indices | None = None
+
+    @property
+    def train(self) -> Sequence[Indices]:
+        """Each client's training examples."""
+        return self.clients.train if isinstance(self.clients, Clients) else [client.train for client in self.clients]
+
+    @property
+    def test(self) -> Sequence[Indices]:
+        """Each client's test examples."""
+        return self.clients.test if isinstance(self.clients, Clients) else [client.test for client in self.clients]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +129,7 @@ class BasePartitioner(ABC):
     def parts(self, owner: Indices, test_owner: Indices, num_clients: int, notes: Sequence[str] = ()) -> Partition:
         """Make the partition of what each client owns; validation examples are drawn from its training examples."""
         train, validation = self._hold_out(owner, num_clients)
-        parts = [examples_of(who, num_clients) for who in (train, validation, test_owner)]
-        clients = tuple(ClientIndices(*part) for part in zip(*parts, strict=True))
+        clients = Clients(*(examples_of(who, num_clients) for who in (train, validation, test_owner)))
         return Partition(clients, (*notes, *self._remarks(clients, test_owner)))
 
     def _hold_out(self, owner: Indices, num_clients: int) -> tuple[Indices, Indices]:
@@ -111,15 +141,15 @@ class BasePartitioner(ABC):
         validating = (owner != UNUSED) & (position < held_out[owner])
         return np.where(validating, UNUSED, owner), np.where(validating, owner, UNUSED)
 
-    def _remarks(self, clients: Sequence[ClientIndices], test_owner: Indices) -> list[str]:
+    def _remarks(self, clients: Clients, test_owner: Indices) -> list[str]:
         name, notes = self.settings.name, []
         if unused := int(np.count_nonzero(test_owner == UNUSED)):
             notes.append(
                 f"{name}: {unused:,} of {len(test_owner):,} test examples unused: nobody trains on their class"
             )
-        if empty := sum(len(client.test) == 0 for client in clients):
+        if empty := int(np.count_nonzero(clients.test.sizes == 0)):
             notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no test examples")
-        empty = sum(len(client.validation) == 0 for client in clients)
+        empty = int(np.count_nonzero(clients.validation.sizes == 0))
         if empty and self.settings.validation_fraction > 0:
             notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no validation examples")
         return notes

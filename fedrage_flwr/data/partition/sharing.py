@@ -1,6 +1,8 @@
 """Array tools of the partitioners. ``owner[j]`` is the client of example j, int64, ``UNUSED`` for none."""
 
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +12,41 @@ Indices = npt.NDArray[np.int64]
 UNUSED = -1
 
 
-def examples_of(owner: Indices, num_clients: int) -> list[Indices]:
+@dataclass(frozen=True, eq=False)
+class Parts(Sequence[Indices]):
+    """Each client's examples, as views of one array: nothing is held for each of N clients but a bound.
+
+    Attributes:
+        examples: those of client 0, then those of client 1, …
+        bounds: where each client's begin, and the end, int64 (N + 1,).
+    """
+
+    examples: Indices
+    bounds: Indices
+
+    @property
+    def sizes(self) -> Indices:
+        """How many examples each client has, int64 (N,)."""
+        return np.diff(self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, client: int) -> Indices: ...
+    @overload
+    def __getitem__(self, client: slice) -> tuple[Indices, ...]: ...
+    def __getitem__(self, client: int | slice) -> Indices | tuple[Indices, ...]:
+        if isinstance(client, slice):
+            return tuple(self[i] for i in range(*client.indices(len(self))))
+        i = range(len(self))[client]  # IndexError where there is none
+        return self.examples[self.bounds[i] : self.bounds[i + 1]]
+
+
+def examples_of(owner: Indices, num_clients: int) -> Parts:
     """Return each client's examples in ascending order."""
     order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(num_clients + 1))
-    return [order[start:end] for start, end in pairwise(ends)]
+    return Parts(order, np.searchsorted(owner[order], np.arange(num_clients + 1)))
 
 
 def positions_within(owner: Indices, num_clients: int, rng: np.random.Generator) -> Indices:

@@ -1,0 +1,117 @@
+"""The Flower ServerApp: ``flwr run . --run-config 'overrides="strategy=scaffold num_rounds=20"'``.
+
+The words in ``overrides`` are those of the command line, split as a shell would. Clients run wherever Flower has nodes, so
+``backend`` has no say here.
+"""
+
+import logging
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from omegaconf import DictConfig, OmegaConf
+
+from fedrage_flwr.command import draw_figures, print_summary
+from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.neighbours import check_neighbours
+from fedrage_flwr.run import prepare_run, run
+
+log = logging.getLogger(__name__)
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what the run config says.
+
+    Raises:
+        UserError: one line; Flower shows it as the reason of the failed run.
+    """
+    try:
+        _run(grid, context)
+    except UserError as error:
+        log.error("%s", error)
+        raise UserError(str(error)) from None  # Flower prints the traceback: without our inner frames
+
+
+def _run(grid: Grid, context: Context) -> None:
+    check_neighbours()
+    words = split_overrides(str(context.run_config["overrides"]))
+    cfg = compose_config(words)
+    prepared = prepare_run(validate(cfg), remote=True)
+    folder = output_folder(str(context.run_config["output-dir"]), context.run_id)
+    _keep_settings(folder, cfg, words)
+    with _log_to(folder / "run.log"):
+        summary = run(prepared, folder, remote=grid)
+        draw_figures(folder, summary)
+    print_summary(summary, folder)
+
+
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: not record.name.startswith("httpx"))  # a line for every request of Flower's
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    except Exception:
+        log.exception("the run failed")
+        raise
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+        handler.close()
+
+
+def split_overrides(text: str) -> list[str]:
+    """Split the overrides as a shell would: ``a=1 'b=[1, 2]'`` are two.
+
+    Raises:
+        UserError: a quote is left open, or something is no override.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"overrides={text!r} in the run config cannot be split as a shell would: {error}") from error
+    options = [word for word in words if word.startswith("-")]
+    if options:
+        raise UserError(f"overrides: {options[0]} is an option of the command line; a run config takes key=value only")
+    return words
+
+
+def output_folder(setting: str, run_id: int) -> Path:
+    """Make the folder of the results: ``output-dir``, or one of the run's own below Flower's home.
+
+    Raises:
+        UserError: it is not absolute, or holds something already.
+    """
+    home = Path(os.environ.get("FLWR_HOME", "~/.flwr")).expanduser()
+    folder = Path(setting).expanduser() if setting else home / "fedrage" / str(run_id)
+    if not folder.is_absolute():
+        raise UserError(f"output-dir={setting!r} must be absolute: the server's working folder is Flower's, not yours")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(
+            f"output-dir={setting!r} exists and is not empty; nothing is overwritten: choose another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _keep_settings(folder: Path, cfg: DictConfig, words: list[str]) -> None:
+    """Write the files Hydra would have written."""
+    hydra = folder / ".hydra"
+    hydra.mkdir()
+    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    OmegaConf.save(own, hydra / "config.yaml")
+    OmegaConf.save(OmegaConf.create(words), hydra / "overrides.yaml")

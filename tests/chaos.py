@@ -1,0 +1,99 @@
+"""Runs killed at a random moment, resumed, and compared with runs nobody touched: ``python tests/chaos.py --runs 50``.
+
+Each job draws its algorithm, law and checkpoint distance. The real command is started twice: once left alone, once killed with
+SIGKILL after a random number of rounds (half of the time once more while it goes on). A run that ended before the kill does
+not count and is done again. Prints ``k of N equal`` and, with ``--write``, keeps that in a JSON file.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROUNDS = 150
+STRATEGIES = ("federage", "fedavg", "scaffold", "mifa", "fedawe", "focus", "ditto", "fedau", "fedavg_ema")
+LAWS = ("rare", "uniform", "bernoulli", "markov")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the jobs; return 0 if all are equal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args(arguments)
+    rng, results = random.Random(options.seed), []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.runs):
+            results.append(one(Path(folder), number, rng))
+            print(f"{number + 1:3d}/{options.runs} {json.dumps(results[-1])}", flush=True)
+    equal = sum(not result["differs"] for result in results)
+    print(f"{equal} of {options.runs} equal")
+    if options.write:
+        text = {"runs": options.runs, "equal": equal, "seed": options.seed, "rounds": ROUNDS, "jobs": results}
+        options.write.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    return 0 if equal == options.runs else 1
+
+
+def one(folder: Path, number: int, rng: random.Random) -> dict[str, object]:
+    """One job: what it was, after which rounds it was killed, which files differ."""
+    from fedrage_flwr.same import differences
+
+    word, law, every = rng.choice(STRATEGIES), rng.choice(LAWS), rng.choice((1, 7, 40))
+    job = [f"strategy={word}", f"ram={law}", f"num_rounds={ROUNDS}", f"checkpoint_every={every}", f"seed={number}"]
+    alone = folder / f"{number}_alone"
+    subprocess.run([*command(), *job, f"hydra.run.dir={alone}"], check=True, stdout=subprocess.DEVNULL)
+    kills: list[int] = []
+    attempt = 0
+    while not kills:
+        cut = folder / f"{number}_cut{attempt}"
+        attempt += 1
+        kills += killed([*job, f"hydra.run.dir={cut}"], cut, rng.randrange(ROUNDS), rng)
+    if rng.random() < 0.5:
+        kills += killed([f"resume={cut}"], cut, rng.randrange(kills[0], ROUNDS), rng)
+    subprocess.run([*command(), f"resume={cut}"], check=True, capture_output=True)
+    return {
+        "strategy": word,
+        "ram": law,
+        "checkpoint_every": every,
+        "killed_after": kills,
+        "differs": differences(alone, cut),
+    }
+
+
+def command() -> list[str]:
+    """The command a person types."""
+    return [sys.executable, "-m", "fedrage_flwr"]
+
+
+def killed(words: Sequence[str], folder: Path, rounds: int, rng: random.Random) -> list[int]:
+    """Start the command, kill it once ``rounds`` rounds stand in the table; return how many stood there, nothing if it ended."""
+    process = subprocess.Popen([*command(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and done(folder) < rounds:
+        time.sleep(0.002)
+    time.sleep(rng.random() * 0.02)
+    process.kill()
+    if process.wait() == 0 or (folder / "summary.json").exists():
+        return []
+    return [done(folder)]
+
+
+def done(folder: Path) -> int:
+    """Rounds in the table; −1 while there is no run yet."""
+    table = folder / "rounds.csv"
+    if not table.exists() or not (folder / "checkpoint").is_dir():
+        return -1
+    return table.read_bytes().count(b"\n") - 1
+
+
+if __name__ == "__main__":
+    home = str(Path(__file__).resolve().parent.parent)
+    sys.path.insert(0, home)
+    os.environ["PYTHONPATH"] = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.exit(main(sys.argv[1:]))

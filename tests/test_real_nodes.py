@@ -1,0 +1,122 @@
+"""The client manager where nodes come, go, come back under another id, do not fit, or answer too late."""
+
+import time
+
+import pytest
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+
+from fedrage_flwr.availability.full import Full
+from fedrage_flwr.availability.natural import Natural
+from fedrage_flwr.client_manager import RandomAccessClientManager
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.grids.inline import InlineGrid
+
+
+class Nodes(InlineGrid):
+    """Nodes to be asked; ``misfits`` raise, and those in ``silent`` never answer a training message."""
+
+    def __init__(self, online, misfits=(), silent=()):
+        super().__init__(None, 0)
+        del self.partitions
+        self.online, self.misfits, self.silent = dict(online), set(misfits), set(silent)
+        self.greetings, self.ttls = [], []
+
+    def get_node_ids(self):
+        return list(self.online)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        replies = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            self.greetings.append(dict(message.content["config"]))
+            if node in self.misfits:
+                content = Error(2, "Traceback …\nValueError: scale is 1.0 in the file")
+            else:
+                content = RecordDict({"identity": MetricRecord({"partition-id": self.online[node]})})
+            replies.append(Message(content, reply_to=message))
+        return replies
+
+    def push_messages(self, messages):
+        self._waiting = {}
+        for number, message in enumerate(messages):
+            message.metadata.__dict__["_message_id"] = str(number)
+            self.ttls.append(message.metadata.ttl)
+            if message.metadata.dst_node_id not in self.silent:
+                self._waiting[str(number)] = message
+        return [str(number) for number, _ in enumerate(messages)]
+
+    def pull_messages(self, message_ids):
+        return [Message(RecordDict(), reply_to=self._waiting.pop(i)) for i in message_ids if i in self._waiting]
+
+
+def natural(n, wait=0.2, **changes):
+    settings = {"name": "natural", "deadline_s": 0.6, "enough": None, "min_sites": 1, "required_sites": [], **changes}
+    return RandomAccessClientManager(Natural(Natural.Settings(**settings), n, 0, 0), n, wait)
+
+
+def full(n):
+    return RandomAccessClientManager(Full(Full.Settings(name="full"), n, 0, 0), n, 0.2)
+
+
+def test_a_node_that_comes_back_under_another_id_is_found():
+    grid, manager = Nodes({7: 0, 8: 1}), full(2)
+    manager.connect(grid)
+    grid.online = {7: 0, 99: 1}
+    assert dict(manager.admit(grid, 1).partitions) == {7: 0, 99: 1}
+
+
+def test_a_node_that_is_gone_is_not_asked():
+    grid, manager = Nodes({7: 0, 8: 1}), full(2)
+    manager.connect(grid)
+    del grid.online[8]
+    assert dict(manager.admit(grid, 1).partitions) == {7: 0}
+    assert sorted(manager.seen) == [0, 1]
+
+
+def test_a_second_node_with_the_same_partition_is_reported_while_the_first_is_there():
+    grid, manager = Nodes({7: 0, 8: 1}), full(2)
+    manager.connect(grid)
+    grid.online[9] = 1
+    with pytest.raises(UserError, match="two nodes say they hold partition-id=1"):
+        manager.admit(grid, 1)
+
+
+def test_the_greeting_is_sent_and_a_misfit_ends_a_run_that_needs_all():
+    grid, manager = Nodes({7: 0, 8: 1}, misfits=[8]), full(2)
+    manager.greeting = ConfigRecord({"model.name": "mlp"})
+    with pytest.raises(UserError, match=r"a node cannot take part: ValueError: scale is 1.0 in the file"):
+        manager.connect(grid)
+    assert grid.greetings == [{"model.name": "mlp"}] * 2
+
+
+def test_real_sites_begin_without_a_misfit_and_ask_it_once():
+    grid, manager = Nodes({7: 0, 8: 1}, misfits=[8]), natural(2)
+    manager.connect(grid)
+    assert dict(manager.admit(grid, 1).partitions) == {7: 0}
+    assert len(grid.greetings) == 2
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"min_sites": 2}, "ram.min_sites=2: 1 sites are connected"),
+        ({"required_sites": [1]}, "site 1 is not connected"),
+    ],
+)
+def test_real_sites_that_must_be_there_at_the_start(terms, message):
+    with pytest.raises(UserError, match=message):
+        natural(2, **terms).connect(Nodes({7: 0}))
+
+
+@pytest.mark.parametrize(
+    ("enough", "silent", "replies", "waited"), [(None, [8], 1, True), (1, [8], 1, False), (None, [], 2, False)]
+)
+def test_a_round_ends_at_the_deadline_or_when_enough_have_answered(enough, silent, replies, waited):
+    grid, manager = Nodes({7: 0, 8: 1}, silent=silent), natural(2, enough=enough)
+    manager.connect(grid)
+    view = manager.admit(grid, 1)
+    started = time.monotonic()
+    found = list(view.send_and_receive([Message(RecordDict(), node, "train") for node in view.get_node_ids()]))
+    assert len(found) == replies
+    assert (time.monotonic() - started >= 0.6) == waited
+    assert grid.ttls == [0.6, 0.6]  # nodes drop what nobody waits for
