@@ -11,6 +11,7 @@ Identical starts would never separate, so none is ever broadcast. ``initialisati
 """
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -58,13 +59,13 @@ class ClusteredStrategy(BaseStrategy):
             )
         self._seed = 0
 
+    @abstractmethod
     def shares(self, update: Update) -> np.ndarray:
         """Return s_e, non-negative (G,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def model_of(self, update: Update, cluster: int) -> Arrays:
         """Return θ_em."""
-        raise NotImplementedError
 
     def assignment_columns(self) -> tuple[str, ...]:
         """``pi_0``, ``pi_1``, …: how much a client belongs to each cluster."""
