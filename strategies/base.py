@@ -25,6 +25,8 @@ from fedrage_flwr.settings import Gt, Interval
 from strategies.rounds import run_rounds
 from strategies.server_optimizer import ServerOptimizer
 
+EXPIRED = (3, 4)  # flwr.common.constant.ErrorCode: the message, or the reply to it, outlived its time to live
+
 log = logging.getLogger(__name__)
 
 
@@ -274,7 +276,8 @@ class BaseStrategy(Strategy):
     def _judge(self, server_round: int, client: int, reply: Message) -> None:
         problem: str | None
         if reply.has_error():
-            outcome, problem = "failed", str(reply.error.reason or f"error {reply.error.code}")
+            outcome = "late" if reply.error.code in EXPIRED else "failed"
+            problem = str(reply.error.reason or f"error {reply.error.code}")
         else:
             outcome, problem = "rejected", self.problem(reply.content)
         if problem is not None:

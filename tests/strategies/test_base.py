@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, Re
 
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.records import LazyArray, to_arrays, to_record
+from fedrage_flwr.rounds import Outcome
 from strategies.base import BaseStrategy, StrategySettings
 from strategies.fedavg import FedAvg
 from strategies.weighted_fedavg import WeightedFedAvg
@@ -25,6 +26,8 @@ class Scripted(SimulatedGrid):
 
     def answer(self, partition, message):
         answer = self.answers[partition]
+        if isinstance(answer, Error):
+            return Message(answer, reply_to=message)
         if isinstance(answer, Exception):
             return Message(Error(2, f"{type(answer).__name__}: {answer}"), reply_to=message)
         if not isinstance(answer, RecordDict):
@@ -185,6 +188,14 @@ def test_a_client_that_does_not_answer_is_late():
     w, server = one_round([[1.0], [3.0], [5.0]], order=[0, 2])
     assert w == [3.0]
     assert outcomes(server) == [(0, "averaged"), (1, "late"), (2, "averaged")]
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(3, "late"), (4, "late"), (5, "failed"), (2, "failed")])
+def test_a_message_that_expired_is_late_and_other_errors_are_failures(code, outcome):
+    """At a deadline the SuperLink may answer for a silent node before we stop waiting: that is no failure of the client."""
+    w, server = one_round([[1.0], Error(code, "gone"), [5.0]])
+    assert w == [3.0]
+    assert server.outcomes[1] == Outcome(1, outcome, "gone")
 
 
 def test_o04_the_replies_are_left_as_they_were():
