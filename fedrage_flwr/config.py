@@ -137,7 +137,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         try:
             return compose("config", list(overrides), return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # Hydra raises bare ValueErrors as well
             raise UserError(_explain(error, overrides)) from error
 
 
@@ -255,10 +255,10 @@ def _check_choices(overrides: Sequence[str]) -> None:
     groups = {path.name for path in conf_dir().iterdir() if path.is_dir()}
     for override in overrides:
         group, equals, word = override.partition("=")
-        if not equals or group not in groups or not word or "," in word or "(" in word or word in ("null", "~"):
+        if not equals or group not in groups or not word or "," in word or "(" in word or word == "~":
             continue
-        if word not in choices(group):
-            known = choices(group)
+        known = choices(group)
+        if word not in known and (group, word) != ("experiment", "null"):
             raise UserError(f"{override}: no such {group}{nearest(word, known)}; known: {', '.join(known)}")
 
 
