@@ -22,7 +22,7 @@ from fedrage_flwr.availability import LAWS
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
 from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
-from fedrage_flwr.cohort import cohort_size
+from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
 from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
 from fedrage_flwr.errors import Interrupted, UserError
@@ -125,8 +125,7 @@ class WorkspaceFactory:
         """Return what a process needs to act as any of the clients, with its arithmetic on ``device``."""
         torch.set_num_threads(self.config.engine.threads)
         model = make_local_model(self.config, self.dataset, device)
-        cohort = cohort_size(self.config.engine.cohort, model)
-        return build_workspace(self.dataset, self.partition, model, cohort)
+        return build_workspace(self.dataset, self.partition, model, cohort_rule(self.config.engine.cohort, model))
 
 
 def run(
