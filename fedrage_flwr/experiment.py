@@ -19,6 +19,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedrage_flwr.api import run
+from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import FOLDER, config_hash, files, read_newest
 from fedrage_flwr.config import choices, compose_config, nearest, validate
 from fedrage_flwr.doors import enter, set_switches
@@ -119,8 +120,24 @@ def record(folder: Path, summary: Mapping[str, Any], overrides: Sequence[str], w
     measured[columns].to_csv(
         where.with_name(f"{where.name}.csv"), index=False, float_format="%.5g", lineterminator="\n"
     )
-    facts = {"overrides": list(overrides), "config_hash": config_hash(config), "config": config, **summary}
+    facts = {
+        "overrides": list(overrides),
+        "config_hash": config_hash(config),
+        "config": config,
+        **summary,
+        "clients": _of_clients(folder, summary["num_rounds"]),
+    }
     write_summary(where.with_name(f"{where.name}.json"), facts)
+
+
+def _of_clients(folder: Path, num_rounds: int) -> dict[str, dict[int, float]]:
+    """By client: mean accuracy in the last ten rounds, and how often it took part."""
+    import pandas as pd
+
+    clients = pd.read_csv(folder / "clients.csv")
+    accuracy = clients[clients["round"] > num_rounds - LAST_ROUNDS].groupby("client")["accuracy"].mean().round(5)
+    took_part = pd.read_csv(folder / "participation.csv")["client"].value_counts().sort_index()
+    return {"accuracy_mean_last10": accuracy.to_dict(), "participations": took_part.to_dict()}
 
 
 def is_recorded(overrides: Sequence[str], where: Path) -> bool:

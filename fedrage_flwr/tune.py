@@ -127,12 +127,13 @@ class Cell:
     """One method, data set and law: its trials, run as they are asked for.
 
     Args:
-        overrides: what was typed; names the cell and may change anything else.
+        overrides: what was typed; names the cell and may change anything else, the experiment too (table1_cifar10).
     """
 
     def __init__(self, overrides: Sequence[str]) -> None:
         self.typed = list(overrides)
-        self._base = ["experiment=table1", "experiment/tuned=none", "eval_every=500", *overrides]
+        setting = [] if any(word.startswith("experiment=") for word in overrides) else ["experiment=table1"]
+        self._base = [*setting, "experiment/tuned=none", "eval_every=500", *overrides]
         self.config: Config = validate(compose_config(self._base))
         words = (self.config.dataset.name, self.config.ram.name, self.config.strategy.name)
         self.name = "_".join(words)
