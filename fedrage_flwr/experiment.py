@@ -130,7 +130,7 @@ def record(folder: Path, summary: Mapping[str, Any], overrides: Sequence[str], w
     write_summary(where.with_name(f"{where.name}.json"), facts)
 
 
-def _of_clients(folder: Path, num_rounds: int) -> dict[str, dict[int, float]]:
+def _of_clients(folder: Path, num_rounds: int) -> dict[str, Any]:
     """By client: mean accuracy in the last ten rounds, and how often it took part."""
     import pandas as pd
 
