@@ -54,6 +54,7 @@ class EngineSettings:
 class EvaluateSettings:
     """What is measured."""
 
+    split: Literal["test", "validation"]
     max_clients: Annotated[int, Ge(1)]
     faa: bool
     faa_by: Literal["client", "group"]
@@ -65,6 +66,14 @@ class EvaluateSettings:
     def __post_init__(self) -> None:
         if not self.faa_lrs:
             raise ValueError("evaluate.faa_lrs=[]: give at least one step size")
+
+
+@dataclass(frozen=True)
+class TunedSettings:
+    """Whether an experiment wants tuned settings, and where they come from."""
+
+    wanted: bool
+    note: str | None
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ class Config:
     resume: str | None
     resume_force: list[str]
     engine: EngineSettings
+    tuned: TunedSettings
     evaluate: EvaluateSettings
     strategy: Any
     client: Any
@@ -113,7 +123,7 @@ class Config:
 
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "evaluate": EvaluateSettings}
+SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "tuned": TunedSettings, "evaluate": EvaluateSettings}
 
 
 def conf_dir() -> Path:
@@ -290,9 +300,13 @@ def _known_keys() -> list[str]:
 
     keys: set[str] = set()
     for path in sorted(conf_dir().rglob("*.yaml")):
+        if path.parent.name == "tuning":  # spaces to search, no settings of a run
+            continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         group = (
-            path.parent.name if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment") else ""
+            path.parent.name
+            if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment", "tuned")
+            else ""
         )
         if isinstance(content, dict):
             content.pop("defaults", None)
