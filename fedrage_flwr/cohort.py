@@ -169,11 +169,16 @@ def stack_hooks(hooks: Sequence[Hooks]) -> Hooks:
     """Return hooks whose state has a leading axis of clients.
 
     A class names the state that differs between clients: ``cohort_state`` (tensors, or tuples of one per parameter),
-    ``cohort_logs`` (lists with one entry a step) and ``cohort_counts`` (numbers that move alike). The rest is shared.
+    ``cohort_logs`` (lists with one entry a step) and ``cohort_counts`` (numbers that move alike); and what is the same object
+    for the clients of one broadcast, but not for those of several replicas: ``cohort_shared``. The rest follows from settings.
     """
     stacked = copy.copy(hooks[0])
     for name in _names(stacked, "cohort_state"):
         setattr(stacked, name, _stack([getattr(own, name) for own in hooks]))
+    for name in _names(stacked, "cohort_shared"):
+        values = [getattr(own, name) for own in hooks]
+        if any(value is not values[0] for value in values):
+            setattr(stacked, name, _stack(values))
     for name in _names(stacked, "cohort_logs"):
         setattr(stacked, name, [])
     return stacked

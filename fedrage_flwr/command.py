@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import hydra
@@ -17,6 +18,7 @@ from rich.table import Table
 from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.help import help_page
+from fedrage_flwr.replicas import Replica, run_replicas
 from fedrage_flwr.resume import Request, jobs_of, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
 
@@ -59,11 +61,44 @@ class _Jobs:
         self.failed: list[tuple[str, str]] = []
 
     def __call__(self, cfg: DictConfig) -> None:
-        folder = Path(HydraConfig.get().runtime.output_dir)
-        self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
+        job = HydraConfig.get()
+        folder = Path(job.runtime.output_dir)
+        if cfg.seeds is None:
+            self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
+        else:
+            self._attempt_replicas(folder, cfg, list(job.overrides.task))
 
-    def attempt(self, folder: Path, work: Callable[[], dict[str, Any]]) -> None:
+    def _attempt_replicas(self, folder: Path, cfg: DictConfig, words: Sequence[str]) -> None:
+        replicas: list[Replica] = []
+
+        def work() -> dict[str, Any]:
+            replicas.extend(run_replicas(self._prepared or prepare_run(validate(cfg)), folder, cfg, words))
+            return {}
+
+        self.attempt(folder, work, show=lambda *_: None)
+        ended: SystemExit | None = None
+        for replica in replicas:
+            try:
+                self.attempt(replica.folder, replica.result, show=lambda summary, own: draw_figures(own, summary))
+            except SystemExit as error:
+                ended = error
+        if ended is not None:
+            raise ended
+        if replicas:
+            print_replicas(replicas, folder)
+
+    def attempt(
+        self,
+        folder: Path,
+        work: Callable[[], dict[str, Any]],
+        show: Callable[[dict[str, Any], Path], None] | None = None,
+    ) -> None:
         """Do the work of one job, which returns its summary; show that, or remember why there is none.
+
+        Args:
+            folder: of the job.
+            work: does it.
+            show: what becomes of the summary; None draws the figures and prints it.
 
         Raises:
             SystemExit: somebody asked the process to end.
@@ -85,8 +120,7 @@ class _Jobs:
             log.exception("the run failed")
             self._fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
         else:
-            draw_figures(folder, summary)
-            print_summary(summary, folder)
+            (show or show_result)(summary, folder)
 
     def _fail(self, folder: Path, reason: str) -> None:
         self.failed.append((str(folder), reason))
@@ -149,6 +183,35 @@ def refuse_used(folder: str, key: str) -> None:
         tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
         raise UserError(f"{key}={folder} cannot be written: {parent}: {error.strerror}") from error
+
+
+def show_result(summary: dict[str, Any], folder: Path) -> None:
+    """Draw the figures and print the table."""
+    draw_figures(folder, summary)
+    print_summary(summary, folder)
+
+
+def print_replicas(replicas: Sequence[Replica], folder: Path) -> None:
+    """Print one row a seed, and the mean and standard deviation over seeds."""
+    names = {
+        "accuracy_mean_last10": "accuracy", "polyak_accuracy": "averaged model",
+        "client_accuracy_min": "worst client", "rare_client_accuracy": "rare clients", "loss": "loss",
+    }  # fmt: skip
+    found = [replica.summary for replica in replicas if replica.summary is not None]
+    names = {name: title for name, title in names.items() if any(s.get(name) is not None for s in found)}
+    table = Table(box=None, pad_edge=False)
+    for title in ("seed", *names.values()):
+        table.add_column(title, justify="right")
+    for replica in replicas:
+        values = [(replica.summary or {}).get(name) for name in names]
+        table.add_row(str(replica.seed), *(f"{v:.4f}" if v is not None else "none" for v in values))
+    if len(found) > 1:
+        columns = [[float(s[name]) for s in found if s.get(name) is not None] for name in names]
+        table.add_row("mean", *(f"{mean(column):.4f}" for column in columns))
+        table.add_row("std", *(f"{stdev(column):.4f}" if len(column) > 1 else "none" for column in columns))
+    console = Console()
+    console.print(table)
+    console.print(f"folders {folder / 'seed=…'}", soft_wrap=True, highlight=False)
 
 
 def draw_figures(folder: Path, summary: dict[str, Any]) -> None:

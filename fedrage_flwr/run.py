@@ -20,7 +20,7 @@ from clients import CLIENTS
 from clients.base import ClientAlgorithm, write_settings
 from fedrage_flwr.availability import LAWS
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
-from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
+from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopRequest, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
@@ -79,6 +79,8 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     Raises:
         UserError: a setting does not fit the data, the number of clients or this machine.
     """
+    if remote and config.seeds is not None:
+        raise UserError(f"seeds={config.seeds}: only in simulation; start a run for each seed=K")
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
     device = pick_device(config.device)
@@ -132,8 +134,27 @@ class WorkspaceFactory:
         return build_workspace(self.dataset, self.partition, model, cohort_rule(self.config.engine.cohort, model))
 
 
+@dataclass(frozen=True)
+class Company:
+    """What a run gets from outside when it has company in its process (``fedrage_flwr.replicas``).
+
+    Attributes:
+        grid: where its clients run; closed at the end.
+        stop: says when to end.
+        shown: its progress is the one that a terminal shows.
+    """
+
+    grid: SimulatedGrid
+    stop: StopRequest
+    shown: bool
+
+
 def run(
-    prepared: Prepared, folder: Path, remote: Grid | None = None, checkpoint: Checkpoint | None = None
+    prepared: Prepared,
+    folder: Path,
+    remote: Grid | None = None,
+    checkpoint: Checkpoint | None = None,
+    company: Company | None = None,
 ) -> dict[str, Any]:
     """Train, measure and write everything into ``folder``.
 
@@ -142,6 +163,7 @@ def run(
         folder: exists, and holds no earlier run but the one of ``checkpoint``.
         remote: Flower's grid, whose nodes prepare their own data; None makes the grid that ``backend`` names.
         checkpoint: where to go on; None starts anew.
+        company: of other runs in this process; None: it is alone.
 
     Returns:
         The summary, as written to ``summary.json``.
@@ -183,7 +205,9 @@ def run(
     simulated: SimulatedGrid | None = None
     ledger = Ledger(folder, prepared.manager, config.num_clients, old) if remote is not None else None
     try:
-        if remote is None:
+        if company is not None:
+            simulated = company.grid
+        elif remote is None:
             factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
             simulated = make_grid(config, factory, prepared.device)
         grid = remote or simulated
@@ -207,15 +231,22 @@ def run(
             parts["clients"] = simulated
         if ledger is not None:
             parts["ledger"] = ledger
-        checkpoints = Checkpoints(folder, config, parts, prepared.device.type)
+        stop = company.stop if company else StopRequest()
+        checkpoints = Checkpoints(folder, config, parts, prepared.device.type, stop)
         initial_arrays, first_round = checkpoints.begin(
             lambda: strategy.initial_arrays(
                 lambda k: to_record(make_local_model(config, prepared.dataset, prepared.device, k).arrays())
             ),
             checkpoint,
         )
-        with Progress(config.num_rounds, strategy.progress) as progress, checkpoints if simulated else nullcontext():
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints, progress]
+        shown = company is None or company.shown
+        with (
+            Progress(config.num_rounds, strategy.progress) if shown else nullcontext() as progress,
+            stop if simulated and company is None else nullcontext(),
+        ):
+            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints]
+            if progress is not None:
+                callbacks.append(progress)
             if ledger is not None:
                 callbacks.insert(0, ledger)
             arrays = strategy.start(

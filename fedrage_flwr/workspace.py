@@ -15,7 +15,7 @@ from fedrage_flwr.data import Dataset, Partition
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel, empty_stack
-from fedrage_flwr.training import LocalModel, as_tensor
+from fedrage_flwr.training import LocalModel, Tensors, as_tensor
 
 ToFloat = Callable[[Tensor], Tensor]
 
@@ -137,6 +137,7 @@ class Workspace:
         self.template: ArrayRecord = to_record(model.arrays())
         self._train, self._test = train, test or SplitTensors(train.inputs[:0], train.targets[:0])
         self._indices, self._test_indices, self._to_float = indices, test_indices, to_float
+        self._received: tuple[Mapping[str, np.ndarray], Tensors] | None = None
         self._stacked: dict[int, StackedModel] = {}
         self._capacity, self._memory = 0, empty_stack(model, 0)
 
@@ -161,6 +162,14 @@ class Workspace:
             self._to_float,
             self.model.example_loss,
         )
+
+    def parameters_of(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
+        """The trainable parameters of a model received, on the device: the same tensors for all clients that received it."""
+        if self._received is None or self._received[0] is not arrays:
+            names = self.model.parameter_names
+            tensors = tuple(as_tensor(arrays[name]).to(self.model.device, non_blocking=True) for name in names)
+            self._received = arrays, tensors
+        return self._received[1]
 
     def stacked(self, models: int) -> StackedModel:
         """Return M models to train at once; all numbers of models share the memory of the largest."""
