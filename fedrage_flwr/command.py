@@ -4,6 +4,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,19 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
+from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.help import help_page
 from fedrage_flwr.resume import Request, jobs_of, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
+from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say; return the exit code."""
+    failures.clear()
     try:
         if "--help" in arguments or "-h" in arguments:
             print(help_page(), end="")
@@ -37,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
         if request is not None:
             return _resume(request, sweep)
         if sweep:
-            _check_sweep(overrides)
-            return _hand_to_hydra(_Jobs())
+            with shared_data() if _check_sweep(overrides) in BESIDE_EACH_OTHER else nullcontext():
+                return _hand_to_hydra(_Jobs(), sweep)
         cfg = compose_config(overrides)
         refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
         return _hand_to_hydra(_Jobs(prepare_run(validate(cfg))))
@@ -56,14 +60,19 @@ class _Jobs:
 
     def __init__(self, prepared: Prepared | None = None) -> None:
         self._prepared = prepared
-        self.failed: list[tuple[str, str]] = []
 
-    def __call__(self, cfg: DictConfig) -> None:
+    def __call__(self, cfg: DictConfig) -> float | Failure | None:
+        """Run one job, perhaps in a process that a launcher started; return what a tuner looks at."""
+        set_switches()
         folder = Path(HydraConfig.get().runtime.output_dir)
-        self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
+        launcher = str(HydraConfig.get().runtime.choices.get("hydra/launcher", "basic"))
+        return self.attempt(folder, lambda: run(self._prepared or _prepare(cfg, launcher), folder))
 
-    def attempt(self, folder: Path, work: Callable[[], dict[str, Any]]) -> None:
-        """Do the work of one job, which returns its summary; show that, or remember why there is none.
+    def attempt(self, folder: Path, work: Callable[[], dict[str, Any]]) -> float | Failure | None:
+        """Do the work of one job, which returns its summary; show that, or say why there is none.
+
+        Returns:
+            ``sweeps.goal`` of the summary, or the failure.
 
         Raises:
             SystemExit: somebody asked the process to end.
@@ -77,20 +86,27 @@ class _Jobs:
         except OSError as error:
             log.exception("the run failed")
             what = f"{error.filename or folder}: {error.strerror or error}"
-            self._fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
+            return _fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
         except UserError as error:
             log.error("%s", error)
-            self._fail(folder, str(error))
+            return _fail(folder, str(error))
         except Exception as error:
             log.exception("the run failed")
-            self._fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
-        else:
-            draw_figures(folder, summary)
-            print_summary(summary, folder)
+            return _fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
+        draw_figures(folder, summary)
+        print_summary(summary, folder)
+        return goal(summary)
 
-    def _fail(self, folder: Path, reason: str) -> None:
-        self.failed.append((str(folder), reason))
-        print(f"error: {reason}", file=sys.stderr)
+
+def _prepare(cfg: DictConfig, launcher: str) -> Prepared:
+    config = validate(cfg)
+    refuse_ray_in_ray(launcher, config.backend.name)
+    return prepare_run(config)
+
+
+def _fail(folder: Path, reason: str) -> Failure:
+    print(f"error: {reason}", file=sys.stderr, flush=True)
+    return Failure(str(folder), reason)
 
 
 def _resume(request: Request, sweep: bool) -> int:
@@ -98,24 +114,25 @@ def _resume(request: Request, sweep: bool) -> int:
     jobs = _Jobs()
     for folder in jobs_of(request.folder) if sweep else [request.folder]:
         jobs.attempt(folder, partial(resume, request, folder, _tell))
-    return 1 if jobs.failed else 0
+    return 1 if failures else 0
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _hand_to_hydra(jobs: _Jobs) -> int:
+def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
     register_resolvers()
 
-    def task(cfg: DictConfig) -> None:
-        jobs(cfg)
+    def task(cfg: DictConfig) -> float | Failure | None:
+        return jobs(cfg)
 
-    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
-    if len(jobs.failed) > 1 or (jobs.failed and HydraConfig.initialized()):
-        for folder, reason in jobs.failed:
-            log.error("%s: %s", folder, reason)
-    return 1 if jobs.failed else 0
+    try:
+        hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
+    finally:
+        for folder, reason in failures.items() if sweep else ():
+            print(f"failed: {folder}: {reason}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def quiet_libraries() -> None:
@@ -126,8 +143,9 @@ def quiet_libraries() -> None:
     flower.propagate = True
 
 
-def _check_sweep(overrides: Sequence[str]) -> None:
-    hydra_only = [override for override in overrides if override.lstrip("+~").startswith("hydra.")]
+def _check_sweep(overrides: Sequence[str]) -> str:
+    """Refuse what would lose results; return the launcher's name."""
+    hydra_only = [override for override in overrides if override.lstrip("+~").startswith(("hydra.", "hydra/"))]
     cfg = compose_config(hydra_only)
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
@@ -137,6 +155,7 @@ def _check_sweep(overrides: Sequence[str]) -> None:
             f"hydra.sweep.subdir={subdir} is the same for every job, so they would overwrite each other;"
             " put ${hydra.job.num} in it"
         )
+    return str(cfg.hydra.runtime.choices["hydra/launcher"])
 
 
 def refuse_used(folder: str, key: str) -> None:

@@ -11,7 +11,8 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 
-from fedrage_flwr.data import Dataset, Partition
+from fedrage_flwr.data import Dataset, Partition, Split
+from fedrage_flwr.data.dataset import ClientSource
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel
@@ -93,6 +94,7 @@ class Workspace:
         to_float: stored inputs → float32 model inputs.
         test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
         cohort: how many clients are trained at once.
+        source: makes a client's training split, in which ``indices`` are then positions; ``train`` is empty.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class Workspace:
         test: SplitTensors | None = None,
         test_indices: Sequence[np.ndarray] | None = None,
         cohort: int = 1,
+        source: ClientSource | None = None,
     ) -> None:
+        self._source = source
         self.cohort = cohort
         self.last_read: tuple[RecordDict, Mapping[str, Mapping[str, np.ndarray]]] | None = None
         """The content last checked, and what was read from it (see ``clients.base``)."""
@@ -128,13 +132,16 @@ class Workspace:
         tests = np.empty(0, np.int64) if self._test_indices is None else self._test_indices[partition]
         return ClientData(
             partition,
-            self._train,
+            self._train if self._source is None else self._tensors(self._source.train(partition)),
             self._test,
             as_tensor(own),
             as_tensor(tests),
             self._to_float,
             self.model.example_loss,
         )
+
+    def _tensors(self, split: Split) -> SplitTensors:
+        return SplitTensors(split.inputs.to(self.model.device), split.labels.to(self.model.device))
 
     def stacked(self, models: int) -> StackedModel:
         """Return M models to train at once; the same object at every call."""
@@ -154,4 +161,5 @@ def build_workspace(dataset: Dataset, partition: Partition, model: LocalModel, c
         test=SplitTensors(dataset.test.inputs.to(device), dataset.test.labels.to(device)),
         test_indices=partition.test,
         cohort=cohort,
+        source=dataset.source,
     )
