@@ -146,7 +146,13 @@ def quiet_libraries() -> None:
 def _check_sweep(overrides: Sequence[str]) -> str:
     """Refuse what would lose results; return the launcher's name."""
     hydra_only = [override for override in overrides if override.lstrip("+~").startswith(("hydra.", "hydra/"))]
-    cfg = compose_config(hydra_only)
+    try:
+        cfg = compose_config(hydra_only)
+    except UserError as error:
+        missing = "Could not find 'hydra/" in str(error)
+        raise UserError(
+            f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
+        ) from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
