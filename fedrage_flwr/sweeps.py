@@ -104,6 +104,7 @@ def _read(path: Path) -> Dataset:
     with safe_open(path, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
         rest = json.loads(file.metadata()["rest"])
-    splits = {split: Split(tensors.pop(f"{split}.inputs"), tensors.pop(f"{split}.labels")) for split in SPLITS}
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in rest.items()}
-    return Dataset(**splits, **values, **{key: tensor.numpy() for key, tensor in tensors.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in rest.items()}
+    for split in SPLITS:
+        values[split] = Split(tensors.pop(f"{split}.inputs"), tensors.pop(f"{split}.labels"))
+    return Dataset(**values, **{key: tensor.numpy() for key, tensor in tensors.items()})
