@@ -134,7 +134,7 @@ def train_group(trainings: Sequence[Training], workspace: Workspace) -> list[Tra
     per_client = len(trainings[0].starts)
     model = workspace.stacked(per_client * len(trainings))
     model.load([start for training in trainings for start in training.starts])
-    inputs, targets = trainings[0].data.gather(torch.stack([training.batches for training in trainings], 1))
+    inputs, targets = _gather(trainings)
     if per_client > 1:
         inputs, targets = (tensor.repeat_interleave(per_client, 1) for tensor in (inputs, targets))
     hooks = stack_hooks([training.hooks for training in trainings])
@@ -159,6 +159,16 @@ def train_one(training: Training, workspace: Workspace) -> Trained:
         columns.append(local_sgd(workspace.model, inputs, targets, training.hooks, training.lr, training.radius))
         models.append(workspace.model.arrays())
     return Trained(models, torch.stack(columns, 1) if len(columns) > 1 else columns[0])
+
+
+def _gather(trainings: Sequence[Training]) -> tuple[Tensor, Tensor]:
+    """The mini-batches of all: inputs (H, clients, b, …) and targets (H, clients, b)."""
+    first = trainings[0].data
+    if all(training.data.train is first.train for training in trainings):
+        return first.gather(torch.stack([training.batches for training in trainings], 1))
+    pairs = [training.data.gather(training.batches) for training in trainings]  # data made for each client
+    inputs, targets = zip(*pairs, strict=True)
+    return torch.stack(inputs, 1), torch.stack(targets, 1)
 
 
 def _same_bits(training: Training, workspace: Workspace) -> bool:

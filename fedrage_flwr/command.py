@@ -4,6 +4,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -16,17 +17,20 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
+from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.help import help_page
 from fedrage_flwr.replicas import Replica, run_replicas
 from fedrage_flwr.resume import Request, jobs_of, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
+from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say; return the exit code."""
+    failures.clear()
     try:
         if "--help" in arguments or "-h" in arguments:
             print(help_page(), end="")
@@ -39,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         if request is not None:
             return _resume(request, sweep)
         if sweep:
-            _check_sweep(overrides)
-            return _hand_to_hydra(_Jobs())
+            with shared_data() if _check_sweep(overrides) in BESIDE_EACH_OTHER else nullcontext():
+                return _hand_to_hydra(_Jobs(), sweep)
         cfg = compose_config(overrides)
         refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
         return _hand_to_hydra(_Jobs(prepare_run(validate(cfg))))
@@ -58,47 +62,59 @@ class _Jobs:
 
     def __init__(self, prepared: Prepared | None = None) -> None:
         self._prepared = prepared
-        self.failed: list[tuple[str, str]] = []
 
-    def __call__(self, cfg: DictConfig) -> None:
+    def __call__(self, cfg: DictConfig) -> float | Failure | None:
+        """Run one job, perhaps in a process that a launcher started; return what a tuner looks at."""
+        set_switches()
         job = HydraConfig.get()
         folder = Path(job.runtime.output_dir)
-        if cfg.seeds is None:
-            self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
-        else:
-            self._attempt_replicas(folder, cfg, list(job.overrides.task))
+        launcher = str(job.runtime.choices.get("hydra/launcher", "basic"))
+        if cfg.seeds is not None:
+            return self._attempt_replicas(folder, cfg, launcher, list(job.overrides.task))
+        return self.attempt(folder, lambda: run(self._prepared or _prepare(cfg, launcher), folder))
 
-    def _attempt_replicas(self, folder: Path, cfg: DictConfig, words: Sequence[str]) -> None:
+    def _attempt_replicas(
+        self, folder: Path, cfg: DictConfig, launcher: str, words: Sequence[str]
+    ) -> float | Failure | None:
         replicas: list[Replica] = []
 
         def work() -> dict[str, Any]:
-            replicas.extend(run_replicas(self._prepared or prepare_run(validate(cfg)), folder, cfg, words))
+            prepared = self._prepared or _prepare(cfg, launcher)
+            replicas.extend(run_replicas(prepared, folder, cfg, words))
             return {}
 
-        self.attempt(folder, work, show=lambda *_: None)
+        outcomes = [self.attempt(folder, work, show=lambda *_: None)]
+        if replicas:
+            outcomes.clear()
         ended: SystemExit | None = None
         for replica in replicas:
             try:
-                self.attempt(replica.folder, replica.result, show=lambda summary, own: draw_figures(own, summary))
+                outcomes.append(self.attempt(replica.folder, replica.result, show=lambda s, own: draw_figures(own, s)))
             except SystemExit as error:
                 ended = error
         if ended is not None:
             raise ended
         if replicas:
             print_replicas(replicas, folder)
+        values = [value for value in outcomes if isinstance(value, float)]
+        failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        return failed[0] if failed else mean(values) if values else None
 
     def attempt(
         self,
         folder: Path,
         work: Callable[[], dict[str, Any]],
         show: Callable[[dict[str, Any], Path], None] | None = None,
-    ) -> None:
-        """Do the work of one job, which returns its summary; show that, or remember why there is none.
+    ) -> float | Failure | None:
+        """Do the work of one job, which returns its summary; show that, or say why there is none.
 
         Args:
             folder: of the job.
             work: does it.
             show: what becomes of the summary; None draws the figures and prints it.
+
+        Returns:
+            ``sweeps.goal`` of the summary, or the failure.
 
         Raises:
             SystemExit: somebody asked the process to end.
@@ -112,19 +128,26 @@ class _Jobs:
         except OSError as error:
             log.exception("the run failed")
             what = f"{error.filename or folder}: {error.strerror or error}"
-            self._fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
+            return _fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
         except UserError as error:
             log.error("%s", error)
-            self._fail(folder, str(error))
+            return _fail(folder, str(error))
         except Exception as error:
             log.exception("the run failed")
-            self._fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
-        else:
-            (show or show_result)(summary, folder)
+            return _fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
+        (show or show_result)(summary, folder)
+        return goal(summary)
 
-    def _fail(self, folder: Path, reason: str) -> None:
-        self.failed.append((str(folder), reason))
-        print(f"error: {reason}", file=sys.stderr)
+
+def _prepare(cfg: DictConfig, launcher: str) -> Prepared:
+    config = validate(cfg)
+    refuse_ray_in_ray(launcher, config.backend.name)
+    return prepare_run(config)
+
+
+def _fail(folder: Path, reason: str) -> Failure:
+    print(f"error: {reason}", file=sys.stderr, flush=True)
+    return Failure(str(folder), reason)
 
 
 def _resume(request: Request, sweep: bool) -> int:
@@ -132,24 +155,25 @@ def _resume(request: Request, sweep: bool) -> int:
     jobs = _Jobs()
     for folder in jobs_of(request.folder) if sweep else [request.folder]:
         jobs.attempt(folder, partial(resume, request, folder, _tell))
-    return 1 if jobs.failed else 0
+    return 1 if failures else 0
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _hand_to_hydra(jobs: _Jobs) -> int:
+def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
     register_resolvers()
 
-    def task(cfg: DictConfig) -> None:
-        jobs(cfg)
+    def task(cfg: DictConfig) -> float | Failure | None:
+        return jobs(cfg)
 
-    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
-    if len(jobs.failed) > 1 or (jobs.failed and HydraConfig.initialized()):
-        for folder, reason in jobs.failed:
-            log.error("%s: %s", folder, reason)
-    return 1 if jobs.failed else 0
+    try:
+        hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
+    finally:
+        for folder, reason in failures.items() if sweep else ():
+            print(f"failed: {folder}: {reason}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def quiet_libraries() -> None:
@@ -160,9 +184,16 @@ def quiet_libraries() -> None:
     flower.propagate = True
 
 
-def _check_sweep(overrides: Sequence[str]) -> None:
-    hydra_only = [override for override in overrides if override.lstrip("+~").startswith("hydra.")]
-    cfg = compose_config(hydra_only)
+def _check_sweep(overrides: Sequence[str]) -> str:
+    """Refuse what would lose results; return the launcher's name."""
+    hydra_only = [override for override in overrides if override.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    try:
+        cfg = compose_config(hydra_only)
+    except UserError as error:
+        missing = "Could not find 'hydra/" in str(error)
+        raise UserError(
+            f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
+        ) from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
@@ -171,6 +202,7 @@ def _check_sweep(overrides: Sequence[str]) -> None:
             f"hydra.sweep.subdir={subdir} is the same for every job, so they would overwrite each other;"
             " put ${hydra.job.num} in it"
         )
+    return str(cfg.hydra.runtime.choices["hydra/launcher"])
 
 
 def refuse_used(folder: str, key: str) -> None:

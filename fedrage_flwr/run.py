@@ -41,6 +41,7 @@ from fedrage_flwr.records import to_record
 from fedrage_flwr.results import CsvLogger, peak_rss_mb, save_model, versions, write_summary
 from fedrage_flwr.rounds import Callback
 from fedrage_flwr.settings import lookup
+from fedrage_flwr.sweeps import load_shared
 from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
@@ -89,12 +90,16 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
         raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
     prepare(config.dataset)
-    dataset = load_dataset(config.dataset)
+    dataset = load_shared(config.dataset, load_dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
-    check(config, shared)
+    check(config, shared, on_demand=dataset.source is not None)
     if config.evaluate.split == "validation":
         if remote:
             raise UserError("evaluate.split=validation: only in simulation; nodes are tested on their test parts")
+        if dataset.source is not None:
+            raise UserError(
+                f"evaluate.split=validation: dataset={config.dataset.name} has no validation parts; give test"
+            )
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
@@ -341,10 +346,10 @@ def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_c
         )
         clients = np.concatenate([np.sort(draw), np.arange(config.num_clients, config.all_clients)])
         log.info("%d of %d clients are evaluated, the same ones each time", len(clients), config.num_clients)
-    parts = [client.test for client in prepared.partition.clients]
+    parts = prepared.partition.test
     if not len(dataset.test):  # only the clients have data
         strategy.asks_clients = True
-    untested = sum(not len(part) for part in parts)
+    untested = 0 if dataset.source is not None else sum(not len(part) for part in parts)
     if untested and not strategy.asks_clients:
         log.info("%d clients have no test data and are left out of the client measures", untested)
     if strategy.asks_clients:

@@ -11,7 +11,8 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 
-from fedrage_flwr.data import Dataset, Partition
+from fedrage_flwr.data import Dataset, Partition, Split
+from fedrage_flwr.data.dataset import ClientSource
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel, empty_stack
@@ -118,6 +119,7 @@ class Workspace:
         to_float: stored inputs → float32 model inputs.
         test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
         cohort: how many clients are trained at once, and when.
+        source: makes a client's training split, in which ``indices`` are then positions; ``train`` is empty.
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class Workspace:
         test: SplitTensors | None = None,
         test_indices: Sequence[np.ndarray] | None = None,
         cohort: CohortRule | None = None,
+        source: ClientSource | None = None,
     ) -> None:
+        self._source = source
         self.cohort = cohort or CohortRule()
         self.last_read: tuple[RecordDict, Mapping[str, Mapping[str, np.ndarray]]] | None = None
         """The content last checked, and what was read from it (see ``clients.base``)."""
@@ -155,7 +159,7 @@ class Workspace:
         tests = np.empty(0, np.int64) if self._test_indices is None else self._test_indices[partition]
         return ClientData(
             partition,
-            self._train,
+            self._train if self._source is None else self._tensors(self._source.train(partition)),
             self._test,
             as_tensor(own),
             as_tensor(tests),
@@ -170,6 +174,9 @@ class Workspace:
             tensors = tuple(as_tensor(arrays[name]).to(self.model.device, non_blocking=True) for name in names)
             self._received = arrays, tensors
         return self._received[1]
+
+    def _tensors(self, split: Split) -> SplitTensors:
+        return SplitTensors(split.inputs.to(self.model.device), split.labels.to(self.model.device))
 
     def stacked(self, models: int) -> StackedModel:
         """Return M models to train at once; all numbers of models share the memory of the largest."""
@@ -194,4 +201,5 @@ def build_workspace(
         test=SplitTensors(dataset.test.inputs.to(device), dataset.test.labels.to(device)),
         test_indices=partition.test,
         cohort=cohort,
+        source=dataset.source,
     )
