@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROUNDS = 150
-STRATEGIES = ("federage", "fedavg", "scaffold", "mifa", "fedawe", "focus", "ditto", "fedau", "fedavg_ema")
 LAWS = ("rare", "uniform", "bernoulli", "markov")
 
 
@@ -43,9 +43,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def one(folder: Path, number: int, rng: random.Random) -> dict[str, object]:
     """One job: what it was, after which rounds it was killed, which files differ."""
+    from fedrage_flwr.config import choices
     from fedrage_flwr.same import differences
 
-    word, law, every = rng.choice(STRATEGIES), rng.choice(LAWS), rng.choice((1, 7, 40))
+    word, law, every = rng.choice(choices("strategy")), rng.choice(LAWS), rng.choice((1, 7, 40))
     job = [f"strategy={word}", f"ram={law}", f"num_rounds={ROUNDS}", f"checkpoint_every={every}", f"seed={number}"]
     alone = folder / f"{number}_alone"
     subprocess.run([*command(), *job, f"hydra.run.dir={alone}"], check=True, stdout=subprocess.DEVNULL)
@@ -56,7 +57,7 @@ def one(folder: Path, number: int, rng: random.Random) -> dict[str, object]:
         attempt += 1
         kills += killed([*job, f"hydra.run.dir={cut}"], cut, rng.randrange(ROUNDS), rng)
     if rng.random() < 0.5:
-        kills += killed([f"resume={cut}"], cut, rng.randrange(kills[0], ROUNDS), rng)
+        kills += killed([f"resume={cut}"], cut, rng.randrange(min(kills[0], ROUNDS - 1), ROUNDS), rng)
     subprocess.run([*command(), f"resume={cut}"], check=True, capture_output=True)
     return {
         "strategy": word,
@@ -79,7 +80,8 @@ def killed(words: Sequence[str], folder: Path, rounds: int, rng: random.Random) 
         time.sleep(0.002)
     time.sleep(rng.random() * 0.02)
     process.kill()
-    if process.wait() == 0 or (folder / "summary.json").exists():
+    if process.wait() != -signal.SIGKILL or (folder / "summary.json").exists():
+        assert process.returncode in (0, -signal.SIGKILL), f"{words} ended by itself with {process.returncode}"
         return []
     return [done(folder)]
 
