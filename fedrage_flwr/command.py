@@ -21,8 +21,9 @@ from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.help import help_page
 from fedrage_flwr.replicas import Replica, run_replicas
-from fedrage_flwr.resume import Request, jobs_of, read_request, resume
+from fedrage_flwr.resume import Request, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
+from fedrage_flwr.sweep_folder import jobs_of
 from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
 
 log = logging.getLogger(__name__)
@@ -282,7 +283,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if summary["rare_client_accuracy"] is not None:
         rows.insert(3, ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"))
     if "loss" in summary:  # real targets: there is no accuracy
-        rows[:3] = [("loss", f"{summary['loss']:.6g} (whole test set, last round)")]
+        rows[:3] = [
+            ("loss", "none" if summary["loss"] is None else f"{summary['loss']:.6g} (whole test set, last round)")
+        ]
     if "faa" in summary:
         rows.append(("FAA", _fairness(summary)))
     if "adjusted_rand_index" in summary:
@@ -292,7 +295,12 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             0, ("NEVER CONTRIBUTED", f"sites {', '.join(map(str, summary['never_contributed']))}: see ledger.csv")
         )
     if summary["rejected_replies"]:
-        rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
+        rows.append(
+            (
+                "NOT AVERAGED",
+                f"{summary['rejected_replies']} replies failed, came late or were rejected: see participation.csv",
+            )
+        )
     return rows
 
 

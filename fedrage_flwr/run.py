@@ -183,6 +183,7 @@ def run(
     started = time.perf_counter()
     torch.set_num_threads(config.engine.threads)
     held = lock(folder)
+    log.info("computing on %s", prepared.device.type)
     for note in prepared.partition.notes:
         log.info("%s", note)
     strategy = make_strategy(config, prepared.manager)

@@ -16,6 +16,7 @@ from fedrage_flwr.replicas import Exchange, replica_words, run_replicas
 from fedrage_flwr.resume import read_request, resume
 from fedrage_flwr.run import prepare_run, run
 from fedrage_flwr.same import differences
+from fedrage_flwr.sweep_folder import jobs_of
 
 JOB = ("num_clients=6", "rare_clients=1", "num_rounds=6", "eval_every=3", "checkpoint_every=2", "partition=iid")
 
@@ -93,6 +94,11 @@ def test_a_signal_stops_all_and_each_goes_on_alone(tmp_path, monkeypatch):
         assert not (folder / "summary.json").exists()
         resume(read_request([f"resume={folder}"]), folder, lambda line: None)
         assert differences(folder, tmp_path / "whole" / f"seed={seed}") == []
+
+
+def test_resume_with_m_finds_the_replicas(tmp_path):
+    replicas(tmp_path / "all", "seeds=[10,9]", "num_rounds=1")
+    assert [path.name for path in jobs_of(tmp_path / "all")] == ["seed=9", "seed=10"]
 
 
 def test_the_exchange_waits_for_all_who_are_there():
