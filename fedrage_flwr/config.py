@@ -82,6 +82,7 @@ class Config:
     checkpoint_every: Annotated[int, Ge(1)]
     device: Literal["auto", "cpu", "cuda"]
     node_wait_s: Annotated[float, Gt(0)]
+    deadline_s: Annotated[float, Gt(0)] | None
     resume: str | None
     resume_force: list[str]
     engine: EngineSettings

@@ -65,6 +65,7 @@ class Ledger:
             "contributions": self.contributions.tolist(),
             "late_replies": self.late.tolist(),
             "never_contributed": never,
+            "node_problems": self._manager.problems,
             "marginals_estimated": (self._shares / self._rounds).tolist() if self._rounds else None,
         }
 

@@ -86,12 +86,15 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     if not remote and (config.dataset.name == "private" or law.terms is not None):
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
         raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
+    if config.deadline_s is not None and (not remote or law.terms is not None):
+        where = "is for Flower's nodes (flwr run)" if not remote else f"ram={config.ram.name} has ram.deadline_s"
+        raise UserError(f"deadline_s={config.deadline_s:g}: {where}")
     prepare(config.dataset)
     dataset = load_dataset(config.dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
     check(config, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
-    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
+    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
     return Prepared(config, device, dataset, shared, manager, rare)
 
 

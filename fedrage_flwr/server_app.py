@@ -1,7 +1,7 @@
 """The Flower ServerApp: ``flwr run . --run-config 'overrides="strategy=scaffold num_rounds=20"'``.
 
-The words in ``overrides`` are those of the command line, split as a shell would. Clients run wherever Flower has nodes, so
-``backend`` has no say here.
+The words in ``overrides`` are those of the command line, split as a shell would; ``resume=/abs/folder`` goes on with a run whose
+ServerApp was stopped. Clients run wherever Flower has nodes, so ``backend`` has no say here.
 """
 
 import logging
@@ -19,6 +19,7 @@ from fedrage_flwr.command import draw_figures, print_summary
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.neighbours import check_neighbours
+from fedrage_flwr.resume import Request, read_request, resume
 from fedrage_flwr.run import prepare_run, run
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,31 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, context: Context) -> None:
     check_neighbours()
     words = split_overrides(str(context.run_config["overrides"]))
+    setting = str(context.run_config["output-dir"])
+    request = read_request(words)
+    if request is not None:
+        _resume(request, setting, grid)
+        return
     cfg = compose_config(words)
     prepared = prepare_run(validate(cfg), remote=True)
-    folder = output_folder(str(context.run_config["output-dir"]), context.run_id)
+    folder = output_folder(setting, context.run_id)
     _keep_settings(folder, cfg, words)
     with _log_to(folder / "run.log"):
         summary = run(prepared, folder, remote=grid)
+        draw_figures(folder, summary)
+    print_summary(summary, folder)
+
+
+def _resume(request: Request, output_dir: str, grid: Grid) -> None:
+    folder = request.folder.expanduser()
+    if not folder.is_absolute() or not folder.is_dir():
+        raise UserError(f"resume={request.folder} must be the absolute path of a run's folder on the server")
+    if output_dir and Path(output_dir).expanduser() != folder:
+        raise UserError(
+            f"output-dir={output_dir!r} goes with a new run; resume={request.folder} goes on in its own folder"
+        )
+    with _log_to(folder / "run.log"):
+        summary = resume(request, folder, log.info, grid)
         draw_figures(folder, summary)
     print_summary(summary, folder)
 

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.exchange import in_partition_order, partitions_of
 from fedrage_flwr.outlook import Explanation, Outlook
-from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record, weighted_mean
+from fedrage_flwr.records import array_record, mismatch, non_finite, oversize, to_arrays, to_record, weighted_mean
 from fedrage_flwr.rounds import Callback, Outcome, Update
 from fedrage_flwr.settings import Gt, Interval
 from strategies.rounds import run_rounds
@@ -290,6 +290,9 @@ class BaseStrategy(Strategy):
 
     def problem(self, content: RecordDict) -> str | None:
         """Say what makes a reply unusable; None if nothing does."""
+        too_large = oversize(content, self.sends().values())
+        if too_large:
+            return too_large
         for name, expected in self.sends().items():
             record = array_record(content, name)
             if record is None:
