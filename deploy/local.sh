@@ -16,6 +16,11 @@ command -v flower-superlink >/dev/null || {
 
 work=$(mktemp -d)
 started=()
+begin() { # COMMAND…: its output goes to the file that $log names
+  "$@" >"$log" 2>&1 &
+  started+=($!)
+  disown # or bash tells of its end
+}
 finish() {
   trap - EXIT INT TERM
   for process in ${started[@]+"${started[@]}"}; do kill -TERM -- "-$process" 2>/dev/null || true; done
@@ -23,7 +28,6 @@ finish() {
     for _ in {1..50}; do kill -0 -- "-$process" 2>/dev/null && sleep 0.1 || break; done
     kill -KILL -- "-$process" 2>/dev/null || true
   done
-  wait 2>/dev/null || true
   rm -rf "$work"
 }
 trap finish EXIT
@@ -37,7 +41,9 @@ fail() { # what went wrong, and the end of every log
 
 export FLWR_HOME=$work/home FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1 # seconds; Flower's 1 is for machines with more to do
-export FEDRAGE_DATA=${FEDRAGE_DATA:-$here/data}
+data=${FEDRAGE_DATA:-$here/data}
+case $data in /*) ;; *) data=$PWD/$data ;; esac
+export FEDRAGE_DATA=$data
 mkdir -p "$FLWR_HOME" "$work/fedrage"
 cp -R "$here"/{pyproject.toml,README.md,LICENSE,.gitignore,conf,fedrage_flwr,strategies,clients} "$work/fedrage"
 read -r port port0 port1 port2 < <(python3 -c '
@@ -49,10 +55,9 @@ bash "$here/deploy/keys.sh" "$work/keys" 3 >"$work/keys.log" 2>&1 || fail "the k
 printf '[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:%s"\nroot-certificates = "%s"\n' \
   "$port" "$work/keys/ca.crt" >"$FLWR_HOME/config.toml"
 
-flower-superlink --host 127.0.0.1 --port "$port" --database "$work/state.db" --disable-runtime-dependency-installation \
-  --ssl-ca-certfile "$work/keys/ca.crt" --ssl-certfile "$work/keys/server.pem" --ssl-keyfile "$work/keys/server.key" \
-  --enable-supernode-auth >"$work/superlink.log" 2>&1 &
-started+=($!)
+log=$work/superlink.log begin flower-superlink --host 127.0.0.1 --port "$port" --database "$work/state.db" \
+  --disable-runtime-dependency-installation --ssl-ca-certfile "$work/keys/ca.crt" --ssl-certfile "$work/keys/server.pem" \
+  --ssl-keyfile "$work/keys/server.key" --enable-supernode-auth
 for _ in {1..300}; do
   (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
   kill -0 "${started[0]}" 2>/dev/null || fail "the SuperLink has ended"
@@ -62,10 +67,9 @@ echo "SuperLink on 127.0.0.1:$port"
 for site in 0 1 2; do
   flwr supernode register "$work/keys/site$site.pub" here --name "site$site" >>"$work/register.log" 2>&1 ||
     fail "site $site could not be registered"
-  flower-supernode --superlink "127.0.0.1:$port" --root-certificates "$work/keys/ca.crt" --port "${ports[$site]}" \
-    --auth-supernode-private-key "$work/keys/site$site" \
-    --node-config "partition-id=$site num-partitions=3 state-dir=\"$work/state$site\"" >"$work/site$site.log" 2>&1 &
-  started+=($!)
+  log=$work/site$site.log begin flower-supernode --superlink "127.0.0.1:$port" --port "${ports[$site]}" \
+    --root-certificates "$work/keys/ca.crt" --auth-supernode-private-key "$work/keys/site$site" \
+    --node-config "partition-id=$site num-partitions=3 state-dir=\"$work/state$site\""
   echo "SuperNode of site $site"
 done
 

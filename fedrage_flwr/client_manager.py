@@ -5,6 +5,7 @@ Strategies see its decision (a grid with this round's survivors), never the law 
 """
 
 import logging
+import re
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import cast
@@ -18,6 +19,7 @@ from fedrage_flwr.errors import UserError
 
 POLL_SECONDS = 0.1
 NODE_POLL_SECONDS = 0.5  # between two looks for replies over the network
+WRAPPED = re.compile(r"<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>")  # how Flower's nodes report an exception
 CLIENT_RAISED = 2  # flwr.common.constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 
 log = logging.getLogger(__name__)
@@ -249,9 +251,11 @@ class RandomAccessClientManager:
 
 
 def _last_line(text: str) -> str:
-    """Flower's simulation sends whole tracebacks; the last line says why."""
+    """Flower's simulation sends whole tracebacks, of which the last line says why; its nodes wrap that in the error's class."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else text
+    last = lines[-1] if lines else text
+    wrapped = WRAPPED.fullmatch(last)
+    return f"{wrapped[1]}: {wrapped[2]}" if wrapped else last
 
 
 def _shorten(ids: Sequence[int], most: int = 10) -> str:

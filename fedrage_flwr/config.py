@@ -68,6 +68,22 @@ class EvaluateSettings:
 
 
 @dataclass(frozen=True)
+class PrivacySettings:
+    """Differential privacy of clients (``strategies.private``)."""
+
+    clip: Annotated[float, Gt(0)] | None
+    clip_others: Annotated[float, Gt(0)]
+    noise_multiplier: Annotated[float, Ge(0)]
+    delta: Annotated[float, Interval(gt=0, lt=1)]
+
+    def __post_init__(self) -> None:
+        if self.noise_multiplier and self.clip is None:
+            raise ValueError(
+                f"privacy.noise_multiplier={self.noise_multiplier:g} needs privacy.clip, the bound it multiplies"
+            )
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything a run is made of; ``conf/config.yaml`` says what each key means."""
 
@@ -87,6 +103,7 @@ class Config:
     resume_force: list[str]
     engine: EngineSettings
     evaluate: EvaluateSettings
+    privacy: PrivacySettings
     strategy: Any
     client: Any
     ram: Any
@@ -114,7 +131,11 @@ class Config:
 
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "evaluate": EvaluateSettings}
+SECTIONS: Mapping[str, type[Any]] = {
+    "engine": EngineSettings,
+    "evaluate": EvaluateSettings,
+    "privacy": PrivacySettings,
+}
 
 
 def conf_dir() -> Path:

@@ -1,6 +1,7 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
+import secrets
 import sys
 import time
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
 from strategies.base import BaseStrategy
+from strategies.private import private
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +160,7 @@ def run(
     held = lock(folder)
     for note in prepared.partition.notes:
         log.info("%s", note)
-    strategy = make_strategy(config, prepared.manager)
+    strategy = make_strategy(config, prepared.manager, config.seed if remote is None else noise_seed(folder))
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
@@ -253,6 +255,7 @@ def run(
     save_model(folder / "polyak.safetensors", average, averages)
     seconds = checkpoints.seconds_before + time.perf_counter() - started
     summary = _summary(prepared, evaluate, totals, polyak_accuracy, seconds)
+    summary.update(strategy.summary_entries())
     summary.update(_group_recovery(prepared, strategy, evaluate))
     if ledger is not None:
         summary.update(ledger.summary())
@@ -270,6 +273,15 @@ def experiment_id(folder: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
+def noise_seed(folder: Path) -> int:
+    """Return the seed of privacy noise on real nodes, which are told the run's own: drawn once for a folder, and never sent."""
+    path = folder / "noise-seed"
+    if not path.exists():
+        path.touch(0o600)
+        path.write_text(f"{secrets.randbits(128)}\n", encoding="ascii")
+    return int(path.read_text(encoding="ascii"))
+
+
 def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> None:
     algorithm: type[ClientAlgorithm] = lookup(CLIENTS, config.client.name)
     problem = algorithm.misfit(to_record(checkpoint.arrays), to_record(model.arrays()))
@@ -277,9 +289,11 @@ def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> N
         raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
-def make_strategy(config: Config, manager: RandomAccessClientManager) -> BaseStrategy:
+def make_strategy(config: Config, manager: RandomAccessClientManager, noise_seed: int = 0) -> BaseStrategy:
     """Make the server half; only an oracle is told the marginals."""
     chosen: type[BaseStrategy] = lookup(STRATEGIES, config.strategy.name)
+    if config.privacy.clip is not None:
+        chosen = private(chosen, config.privacy, noise_seed)
     if chosen.told_marginals:
         told = manager.law.marginals().values
         return chosen(config.strategy, config.client, config.num_clients, marginals=told)  # type: ignore[call-arg]

@@ -7,6 +7,7 @@ ServerApp was stopped. Clients run wherever Flower has nodes, so ``backend`` has
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,13 +76,17 @@ def _resume(request: Request, output_dir: str, grid: Grid) -> None:
 
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setLevel(logging.INFO)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: not record.name.startswith("httpx"))  # a line for every request of Flower's
+    """Log to the file, and what is ours also to whoever watches Flower's log of the run."""
+    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    file, stream = logging.FileHandler(path, encoding="utf-8"), logging.StreamHandler(sys.stdout)
+    file.addFilter(lambda record: not record.name.startswith("httpx"))  # a line for every request of Flower's
+    stream.addFilter(lambda record: record.name.startswith(("fedrage_flwr.", "strategies.")))
     root = logging.getLogger()
     before = root.level
-    root.addHandler(handler)
+    for handler in (file, stream):
+        handler.setLevel(logging.INFO)
+        handler.setFormatter(form)
+        root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
         yield
@@ -89,9 +94,10 @@ def _log_to(path: Path) -> Iterator[None]:
         log.exception("the run failed")
         raise
     finally:
-        root.removeHandler(handler)
         root.setLevel(before)
-        handler.close()
+        for handler in (file, stream):
+            root.removeHandler(handler)
+        file.close()
 
 
 def split_overrides(text: str) -> list[str]:

@@ -83,6 +83,8 @@ class BaseStrategy(Strategy):
     """Those of them shown while it runs."""
     personal: ClassVar[bool] = False
     """Clients predict with models of their own: they are asked to evaluate on their test parts."""
+    plain_mean: ClassVar[bool] = False
+    """All it makes of the replies is ``mean`` with equal weights, so that a private mean makes it private."""
     told_marginals: ClassVar[bool] = False
     """The constructor takes ``marginals``, the hidden p: an oracle, and labelled as one."""
 
@@ -114,6 +116,10 @@ class BaseStrategy(Strategy):
     def advice(self) -> str:
         """What to try when a run diverges."""
         return f"the steps are too large: try client.lr={self.client.lr / 10:.2g}, a tenth of what it is"
+
+    def summary_entries(self) -> dict[str, Any]:
+        """What the strategy has to add to the summary of a finished run."""
+        return {}
 
     def client_columns(self) -> tuple[str, ...]:
         """Metrics of an evaluation by clients that belong in clients.csv; a list ``x`` fills ``x_0``, ``x_1``, …"""
