@@ -91,6 +91,11 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     if config.deadline_s is not None and (not remote or law.terms is not None):
         where = "is for Flower's nodes (flwr run)" if not remote else f"ram={config.ram.name} has ram.deadline_s"
         raise UserError(f"deadline_s={config.deadline_s:g}: {where}")
+    if remote and config.privacy.noise_multiplier and config.checkpoint_every != 1:
+        raise UserError(
+            f"checkpoint_every={config.checkpoint_every}: privacy.noise_multiplier on Flower's nodes needs checkpoint_every=1, or"
+            " rounds done again after a stop would be released twice and counted once"
+        )
     prepare(config.dataset)
     dataset = load_dataset(config.dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
@@ -160,7 +165,7 @@ def run(
     held = lock(folder)
     for note in prepared.partition.notes:
         log.info("%s", note)
-    strategy = make_strategy(config, prepared.manager, config.seed if remote is None else noise_seed(folder))
+    strategy = make_strategy(config, prepared.manager, None if remote is None else secrets.randbits(128))
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
@@ -273,15 +278,6 @@ def experiment_id(folder: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def noise_seed(folder: Path) -> int:
-    """Return the seed of privacy noise on real nodes, which are told the run's own: drawn once for a folder, and never sent."""
-    path = folder / "noise-seed"
-    if not path.exists():
-        path.touch(0o600)
-        path.write_text(f"{secrets.randbits(128)}\n", encoding="ascii")
-    return int(path.read_text(encoding="ascii"))
-
-
 def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> None:
     algorithm: type[ClientAlgorithm] = lookup(CLIENTS, config.client.name)
     problem = algorithm.misfit(to_record(checkpoint.arrays), to_record(model.arrays()))
@@ -289,11 +285,11 @@ def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> N
         raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
-def make_strategy(config: Config, manager: RandomAccessClientManager, noise_seed: int = 0) -> BaseStrategy:
-    """Make the server half; only an oracle is told the marginals."""
+def make_strategy(config: Config, manager: RandomAccessClientManager, secret: int | None = None) -> BaseStrategy:
+    """Make the server half; only an oracle is told the marginals. ``secret``: see ``strategies.private``."""
     chosen: type[BaseStrategy] = lookup(STRATEGIES, config.strategy.name)
     if config.privacy.clip is not None:
-        chosen = private(chosen, config.privacy, noise_seed)
+        chosen = private(chosen, config.privacy, config.seed, secret)
     if chosen.told_marginals:
         told = manager.law.marginals().values
         return chosen(config.strategy, config.client, config.num_clients, marginals=told)  # type: ignore[call-arg]

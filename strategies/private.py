@@ -20,7 +20,7 @@ promises neither. The server is trusted; what is private are the models and reco
 tables, nor who took part. How often a client comes must not depend on its data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from math import sqrt
 from typing import Any
@@ -30,7 +30,6 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod
 from flwr.supercore.differential_privacy import clip_inputs_inplace, compute_stdv, get_norm
 
-from fedrage_flwr.config import PrivacySettings
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.records import Arrays, to_arrays, weighted_mean
@@ -40,13 +39,15 @@ from strategies.base import BaseStrategy
 BOOK = "private"  # the name in ``memory``
 
 
-def private(chosen: type[BaseStrategy], privacy: PrivacySettings, noise_seed: int) -> type[BaseStrategy]:
+def private(chosen: type[BaseStrategy], privacy: Any, seed: int, secret: int | None = None) -> type[BaseStrategy]:
     """Return ``chosen`` with a private mean.
 
     Args:
         chosen: a strategy of which everything it does with replies is the plain mean.
-        privacy: ``clip`` is a number.
-        noise_seed: non-negative; whoever knows it can take the noise away.
+        privacy: the settings of the ``privacy`` section, with a number as ``clip``.
+        seed: of the run; whoever knows it can take the noise away, if there is no secret.
+        secret: on real nodes, which are told the seed: a number drawn for this process alone. A resumed run must not use the
+            same noise on other replies. Up to one release may be lost behind a checkpoint: it is counted at every resume.
 
     Raises:
         UserError: the strategy makes something else of the replies, or the accountant's library is missing.
@@ -60,8 +61,8 @@ def private(chosen: type[BaseStrategy], privacy: PrivacySettings, noise_seed: in
         raise UserError(
             "privacy.noise_multiplier: accounting needs another library: pip install 'fedrage-flwr[privacy]'"
         )
-    assert privacy.clip is not None
-    bound = privacy.clip
+    bound: float = privacy.clip
+    noise_seed = seed if secret is None else secret
 
     class Private(chosen):  # type: ignore[valid-type, misc]  # a class that is an argument
         __doc__ = chosen.__doc__
@@ -84,6 +85,11 @@ def private(chosen: type[BaseStrategy], privacy: PrivacySettings, noise_seed: in
             self.memory[BOOK] = {"contributions": counts}
             arrays: ArrayRecord = super().reduce(updates)
             return arrays
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            super().load_state_dict(state)
+            if secret is not None:
+                self.memory[BOOK] = {"contributions": self.memory[BOOK]["contributions"] + 1}
 
         def mean(
             self, updates: Sequence[Update], record: str, weights: Sequence[float] | None = None

@@ -1,5 +1,7 @@
 """The ServerApp without Flower's processes: nodes that run the real ClientApp, behind a grid that does not say who is who."""
 
+import json
+
 import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
@@ -95,17 +97,24 @@ def test_a_deadline_is_for_nodes():
         prepare_run(validate(compose_config(["deadline_s=3"])))
 
 
-def test_privacy_noise_on_nodes_has_a_seed_that_they_are_not_told(tmp_path):
-    """Two runs with the same seed differ by noise alone, and each keeps its own."""
-    job = f"{JOB} strategy=fedavg privacy.clip=1.0 privacy.noise_multiplier=2.0"
-    seeds, models = [], []
+PRIVATE = f"{JOB} strategy=fedavg privacy.clip=1.0 privacy.noise_multiplier=2.0 checkpoint_every=1"
+
+
+def test_privacy_noise_on_nodes_comes_from_a_secret(tmp_path):
+    """Two runs with the same seed, which every node is told, differ by noise alone."""
     for name in ("a", "b"):
-        submit(Nodes(tmp_path / f"nodes-{name}"), job, tmp_path / name)
-        seeds.append((tmp_path / name / "noise-seed").read_text())
-        models.append((tmp_path / name / "model.safetensors").read_bytes())
-        assert (tmp_path / name / "noise-seed").stat().st_mode & 0o077 == 0
-    assert seeds[0] != seeds[1]
-    assert models[0] != models[1]
+        submit(Nodes(tmp_path / f"nodes-{name}"), PRIVATE, tmp_path / name)
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    assert one != other
+
+
+def test_a_private_run_that_goes_on_counts_the_release_that_may_be_lost(tmp_path):
+    output = tmp_path / "out"
+    with pytest.raises(RuntimeError):
+        submit(Nodes(tmp_path, dies=6), PRIVATE, output)
+    submit(Nodes(tmp_path), f"resume={output}")
+    most = pd.read_csv(output / "participation.csv")["client"].value_counts().max()
+    assert json.loads((output / "summary.json").read_text())["privacy_releases"] == most + 1
 
 
 def test_words_are_split_as_a_shell_would():
