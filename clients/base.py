@@ -60,11 +60,11 @@ class Task:
     round: int
     config: Mapping[str, Any]
 
-    def batches(self, stream: Stream = Stream.BATCHES, steps: int | None = None) -> tuple[Tensor, Tensor]:
-        """Draw H mini-batches: inputs (H, b, …) and targets (H, b, …). The same ones for every algorithm of the stream."""
+    def batches(self, stream: Stream = Stream.BATCHES) -> Tensor:
+        """Draw H mini-batches, the same ones for every algorithm of the stream: where they stand in the split, (H, b)."""
         rng = generator(self.seed, stream, self.round, self.data.partition)
-        steps = self.settings.local_steps if steps is None else steps
-        return self.data.take(draw_batches(rng, self.data.num_examples, self.settings.batch_size, steps))
+        drawn = draw_batches(rng, self.data.num_examples, self.settings.batch_size, self.settings.local_steps)
+        return self.data.locate(drawn)
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class ClientAlgorithm:
         self, starts: Sequence[Arrays], stream: Stream = Stream.BATCHES, hooks: Hooks | None = None
     ) -> Training:
         """Ask for H steps from some models on fresh mini-batches; the result is what ``yield`` gives back."""
-        inputs, targets = self.task.batches(stream)
-        return Training(starts, inputs, targets, hooks or self, self.settings.lr, self.settings.theta_radius)
+        batches = self.task.batches(stream)
+        return Training(starts, self.task.data, batches, hooks or self, self.settings.lr, self.settings.theta_radius)
 
     def evaluate(self) -> Mapping[str, float | list[float]]:
         """Measure on this client's own test part (only asked of algorithms whose clients have models of their own)."""

@@ -56,5 +56,5 @@ def _weights(task: Task, client: int, algorithm: "type[FedeRageClient]") -> Tens
     task = dataclasses.replace(task, settings=settings, data=task.workspace.client(client))
     hooks, model = algorithm(task), task.workspace.model
     model.load(task.received["arrays"])
-    local_sgd(model, *task.batches(), hooks, settings.lr, settings.theta_radius)
+    local_sgd(model, *task.data.gather(task.batches()), hooks, settings.lr, settings.theta_radius)
     return torch.stack(hooks.weights)

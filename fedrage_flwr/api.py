@@ -61,12 +61,13 @@ class Result:
         return pd.read_csv(self.folder / f"{name}.csv")
 
 
-def run(*overrides: str, folder: str | Path | None = None) -> Result:
+def run(*overrides: str, folder: str | Path | None = None, figures: bool = True) -> Result:
     """Run once and return the result; the files are those that the command line leaves.
 
     Args:
         overrides: as on the command line, each ``key=value``. No sweep and no ``resume=``: call again, or use the command.
         folder: for the files; None makes a new one below ``outputs/``.
+        figures: draw them.
 
     Raises:
         UserError: a setting is not allowed, the folder is not empty, or the run came to nothing.
@@ -82,7 +83,8 @@ def run(*overrides: str, folder: str | Path | None = None) -> Result:
     _write_config(cfg, overrides, where / ".hydra")
     with _log_to(where / "run.log"):
         summary = run_prepared(prepared, where)
-        draw_figures(where, summary)
+        if figures:
+            draw_figures(where, summary)
     return Result(where, summary)
 
 

@@ -38,7 +38,7 @@ def train_together(messages: Sequence[tuple[Message, Context]], workspace: Works
     def process(message: Message, context: Context) -> Process[Message]:
         return (yield from train_client(_algorithm(message), message, context, workspace))
 
-    return run_together([process(*pair) for pair in messages], workspace, workspace.cohort)
+    return run_together([process(*pair) for pair in messages], workspace)
 
 
 def _make_app(workspace_for: Callable[[Message, Context], Workspace]) -> ClientApp:

@@ -17,13 +17,19 @@ import torch
 from torch import Tensor
 
 from fedrage_flwr.training import Hooks, LocalModel, local_sgd
-from fedrage_flwr.workspace import Workspace
+from fedrage_flwr.workspace import ClientData, CohortRule, Workspace
 
 Arrays = Mapping[str, np.ndarray]
 Result = TypeVar("Result")
 
-AUTO = {"cpu": 1, "cuda": 64}
-"""Clients per cohort for ``engine.cohort=auto``, by device type: what benchmarks/speed.py finds (docs/performance.md)."""
+AUTO = {
+    ("cpu", "by hand"): CohortRule(64, same_bits=True),
+    ("cpu", "autograd"): CohortRule(1, stack=False),
+    ("cuda", "by hand"): CohortRule(64),
+    ("cuda", "autograd"): CohortRule(64),
+}
+"""``engine.cohort=auto``, by device type and by how the model is differentiated: what ``python -m benchmarks`` finds
+(docs/performance.md). On a CPU grouped convolutions are slower than one model after another."""
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +40,15 @@ class Training:
 
     Attributes:
         starts: the models to start from; several share the mini-batches.
-        inputs, targets: H mini-batches, (H, b, …).
+        data: the client's.
+        batches: where the examples of the H mini-batches stand in the training split, (H, b), see ``ClientData.locate``.
         hooks: the algorithm, see ``fedrage_flwr.training``.
         lr, radius: η_θ and Π_C.
     """
 
     starts: Sequence[Arrays]
-    inputs: Tensor
-    targets: Tensor
+    data: ClientData
+    batches: Tensor
     hooks: Hooks
     lr: float
     radius: float | None
@@ -49,7 +56,7 @@ class Training:
     @property
     def kind(self) -> Hashable:
         """Trainings of one kind can be stacked."""
-        return len(self.starts), self.inputs.shape, self.targets.shape, type(self.hooks), self.lr, self.radius
+        return len(self.starts), self.batches.shape, type(self.hooks), self.lr, self.radius
 
 
 @dataclass(frozen=True)
@@ -63,17 +70,18 @@ class Trained:
 Process = Generator[Training, Trained, Result]
 
 
-def cohort_size(setting: Literal["auto", "off"] | int, model: LocalModel) -> int:
-    """Return how many clients to train at once: from ``engine.cohort``, a static table, and what the model allows."""
+def cohort_rule(setting: Literal["auto", "off"] | int, model: LocalModel) -> CohortRule:
+    """Return which clients to train at once: from ``engine.cohort``, a static table, and what the model allows."""
+    auto = AUTO.get((model.device.type, "by hand" if model.by_hand else "autograd"), CohortRule(1, stack=False))
     if setting == "off":
-        return 1
-    size = AUTO.get(model.device.type, 1) if setting == "auto" else setting
-    if size > 1 and next(model.module.buffers(), None) is not None:
+        return CohortRule(1, stack=auto.stack)
+    rule = auto if setting == "auto" else CohortRule(setting)
+    if rule.size > 1 and next(model.module.buffers(), None) is not None:
         log.info(
             "engine.cohort=%s: the model has buffers, which cannot be stacked; clients train one after another", setting
         )
-        return 1
-    return size
+        return CohortRule(1, stack=False)
+    return rule
 
 
 def run_alone(process: Process[Result], workspace: Workspace) -> Result:
@@ -87,12 +95,13 @@ def run_alone(process: Process[Result], workspace: Workspace) -> Result:
         return result
 
 
-def run_together(processes: Sequence[Process[Result]], workspace: Workspace, size: int) -> list[Result | Exception]:
-    """Run several clients' work, stacking trainings of the same kind, at most ``size`` clients at once.
+def run_together(processes: Sequence[Process[Result]], workspace: Workspace) -> list[Result | Exception]:
+    """Run several clients' work, stacking trainings of the same kind as ``workspace.cohort`` says.
 
     Returns:
         Results in the order given; an exception in the place of a client that raised.
     """
+    size = workspace.cohort.size
     results: dict[int, Result | Exception] = {}
     waiting: dict[int, Training] = {}
 
@@ -119,13 +128,13 @@ def run_together(processes: Sequence[Process[Result]], workspace: Workspace, siz
 
 
 def train_group(trainings: Sequence[Training], workspace: Workspace) -> list[Trained]:
-    """Run trainings of one kind at once."""
-    if len(trainings) == 1:
-        return [train_one(trainings[0], workspace)]
+    """Run trainings of one kind: at once, unless there is one only, or ``workspace.cohort`` minds its bits."""
+    if len(trainings) == 1 or (workspace.cohort.same_bits and not _same_bits(trainings[0], workspace)):
+        return [train_one(training, workspace) for training in trainings]
     per_client = len(trainings[0].starts)
     model = workspace.stacked(per_client * len(trainings))
     model.load([start for training in trainings for start in training.starts])
-    inputs, targets = (torch.stack([getattr(t, name) for t in trainings], 1) for name in ("inputs", "targets"))
+    inputs, targets = trainings[0].data.gather(torch.stack([training.batches for training in trainings], 1))
     if per_client > 1:
         inputs, targets = (tensor.repeat_interleave(per_client, 1) for tensor in (inputs, targets))
     hooks = stack_hooks([training.hooks for training in trainings])
@@ -137,16 +146,23 @@ def train_group(trainings: Sequence[Training], workspace: Workspace) -> list[Tra
 
 
 def train_one(training: Training, workspace: Workspace) -> Trained:
-    """Run one training: one model by itself, several as a stack on shared mini-batches."""
-    arguments = (training.inputs, training.targets, training.hooks, training.lr, training.radius)
-    if len(training.starts) == 1:
-        workspace.model.load(training.starts[0])
-        losses = local_sgd(workspace.model, *arguments)
-        return Trained([workspace.model.arrays()], losses)
-    stacked = workspace.stacked(len(training.starts))
-    stacked.load(training.starts)
-    losses = local_sgd(stacked, *arguments)
-    return Trained(stacked.arrays(), losses)
+    """Run one training: one model by itself; several, on the same mini-batches, as a stack or one after another."""
+    inputs, targets = training.data.gather(training.batches)
+    if len(training.starts) > 1 and workspace.cohort.stack:
+        stacked = workspace.stacked(len(training.starts))
+        stacked.load(training.starts)
+        losses = local_sgd(stacked, inputs, targets, training.hooks, training.lr, training.radius)
+        return Trained(stacked.arrays(), losses)
+    models, columns = [], []
+    for start in training.starts:
+        workspace.model.load(start)
+        columns.append(local_sgd(workspace.model, inputs, targets, training.hooks, training.lr, training.radius))
+        models.append(workspace.model.arrays())
+    return Trained(models, torch.stack(columns, 1) if len(columns) > 1 else columns[0])
+
+
+def _same_bits(training: Training, workspace: Workspace) -> bool:
+    return training.radius is None and workspace.model.same_bits_stacked(training.batches.shape[1])
 
 
 def stack_hooks(hooks: Sequence[Hooks]) -> Hooks:

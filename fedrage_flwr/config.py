@@ -54,6 +54,7 @@ class EngineSettings:
 class EvaluateSettings:
     """What is measured."""
 
+    split: Literal["test", "validation"]
     max_clients: Annotated[int, Ge(1)]
     faa: bool
     faa_by: Literal["client", "group"]
@@ -84,6 +85,14 @@ class PrivacySettings:
 
 
 @dataclass(frozen=True)
+class TunedSettings:
+    """Whether an experiment wants tuned settings, and where they come from."""
+
+    wanted: bool
+    note: str | None
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything a run is made of; ``conf/config.yaml`` says what each key means."""
 
@@ -102,6 +111,7 @@ class Config:
     resume: str | None
     resume_force: list[str]
     engine: EngineSettings
+    tuned: TunedSettings
     evaluate: EvaluateSettings
     privacy: PrivacySettings
     strategy: Any
@@ -133,6 +143,7 @@ class Config:
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 SECTIONS: Mapping[str, type[Any]] = {
     "engine": EngineSettings,
+    "tuned": TunedSettings,
     "evaluate": EvaluateSettings,
     "privacy": PrivacySettings,
 }
@@ -312,9 +323,13 @@ def _known_keys() -> list[str]:
 
     keys: set[str] = set()
     for path in sorted(conf_dir().rglob("*.yaml")):
+        if path.parent.name == "tuning":  # spaces to search, no settings of a run
+            continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         group = (
-            path.parent.name if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment") else ""
+            path.parent.name
+            if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment", "tuned")
+            else ""
         )
         if isinstance(content, dict):
             content.pop("defaults", None)

@@ -8,6 +8,10 @@ class UserError(Exception):
     """
 
 
+class Diverged(UserError):
+    """A run was ended because its losses left every bound: its step sizes are too large."""
+
+
 class Interrupted(Exception):
     """Somebody asked the process to end, and the run is safe in a checkpoint.
 

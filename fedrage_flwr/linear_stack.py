@@ -4,17 +4,19 @@ A gradient is never stored: each layer's is multiplied straight into its paramet
 the fastest path there is (docs/performance.md); for M stacked models the same lines run on batched products.
 
     forward   a_0 = x,   z_l = a_{l−1} W_lᵀ + b_l,   a_l = max(z_l, 0),   f = mean cross-entropy of z_L
-    backward  δ_L = (softmax(z_L) − onehot)/b,   δ_{l−1} = (δ_l W_l) ∘ 1{a_{l−1} > 0}
-    descend   W_l ← W_l − η w δ_lᵀ a_{l−1},   b_l ← b_l − η w Σ δ_l
+    backward  δ_L = softmax(z_L) − onehot,   δ_{l−1} = (δ_l W_l) ∘ 1{a_{l−1} > 0}
+    descend   W_l ← W_l − (η w/b) δ_lᵀ a_{l−1},   b_l ← b_l − (η w/b) Σ δ_l
 """
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fedrage_flwr.losses import Loss, cross_entropy
+
+ALIGNED = 16  # float32 numbers in 64 bytes
+SMALLEST = 400  # multiplications below which torch has a kernel of its own for batched products
 
 
 def is_linear_stack(module: nn.Module, loss: Loss) -> bool:
@@ -29,7 +31,7 @@ def is_linear_stack(module: nn.Module, loss: Loss) -> bool:
 
 
 class LinearStack:
-    """Forward and descent over parameters that live elsewhere.
+    """Forward and descent over parameters that live elsewhere and never move in memory.
 
     Args:
         parameters: W_1, b_1, W_2, b_2, …; of one model, or of M models with a leading axis.
@@ -39,8 +41,11 @@ class LinearStack:
         tensors = [parameter.detach() for parameter in parameters]  # the same memory, outside autograd
         self._weights, self._biases = tensors[0::2], tensors[1::2]
         self._stacked = self._weights[0].ndim == 3
+        self._transposed = [weight.transpose(-1, -2) for weight in self._weights]
+        self._rows = [bias.unsqueeze(-2) if self._stacked else bias for bias in self._biases]
         self._activations: list[Tensor] = []
         self._delta = tensors[0]
+        self._minus_one = tensors[0]
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss, shape () or (M,); keeps what ``descend`` needs.
@@ -49,38 +54,52 @@ class LinearStack:
             inputs: (b, …), or for M models (M, b, …); an (M, …) axis of size 1 is shared by all.
             targets: (b,) or (M, b).
         """
+        affine = torch.baddbmm if self._stacked else torch.addmm
         activation = inputs.flatten(2 if self._stacked else 1)
+        if self._stacked and len(activation) != len(self._weights[0]):
+            activation = activation.expand(len(self._weights[0]), -1, -1)
         self._activations = [activation]
         last = len(self._weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
-            activation = self._affine(activation, weight, bias)
+        for layer, (row, matrix) in enumerate(zip(self._rows, self._transposed, strict=True)):
+            activation = affine(row, activation, matrix)
             if layer < last:
                 self._activations.append(activation.relu_())
-        log_p = functional.log_softmax(activation, -1)
+        log_p = torch.log_softmax(activation, -1)
         index = targets.unsqueeze(-1)
-        loss = -log_p.gather(-1, index).squeeze(-1).mean(-1)
-        self._delta = log_p.exp_()
-        self._delta.scatter_add_(-1, index, torch.full_like(index, -1, dtype=self._delta.dtype))
-        self._delta /= targets.shape[-1]
+        loss = log_p.gather(-1, index).mean((-2, -1)).neg_()
+        if self._minus_one.shape != index.shape:
+            self._minus_one = log_p.new_full(index.shape, -1)
+        self._delta = log_p.exp_().scatter_add_(-1, index, self._minus_one)
         return loss
 
     def descend(self, weight: Tensor | None, lr: float) -> None:
         """θ ← θ − η w ∇f, with w of shape () or (M,); None is 1."""
         delta = self._delta
+        step = -lr / delta.shape[-2]
         if weight is not None:
             delta = delta.mul_(weight.view(-1, 1, 1) if self._stacked else weight)
         for layer in range(len(self._weights) - 1, -1, -1):
             activation, matrix = self._activations[layer], self._weights[layer]
-            behind = (delta @ matrix).mul_(activation > 0) if layer else None
-            if self._stacked:
-                matrix.baddbmm_(delta.transpose(1, 2), activation.expand(len(matrix), -1, -1), alpha=-lr)
-            else:
-                matrix.addmm_(delta.t(), activation, alpha=-lr)
-            self._biases[layer].add_(delta.sum(-2), alpha=-lr)
-            if behind is not None:
-                delta = behind
+            behind = torch.matmul(delta, matrix).mul_(activation > 0) if layer else delta
+            add = matrix.baddbmm_ if self._stacked else matrix.addmm_
+            add(delta.transpose(-1, -2), activation, alpha=step)
+            self._biases[layer].add_(delta.sum(-2), alpha=step)
+            delta = behind
 
-    def _affine(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if self._stacked:
-            return torch.baddbmm(bias.unsqueeze(1), inputs.expand(len(weight), -1, -1), weight.transpose(1, 2))
-        return torch.addmm(bias, inputs, weight.t())
+
+def same_bits_stacked(parameters: Sequence[Tensor], batch_size: int) -> bool:
+    """Whether M such models, stacked in any number, give on a CPU the bits they give one by one.
+
+    Matrix products round differently for operands that do not begin at a multiple of 64 bytes, so every matrix of one model
+    must fill whole such blocks; very small products, and those with a vector, have other kernels.
+    ``tests/test_linear_stack.py`` tries this condition over many shapes.
+
+    Args:
+        parameters: W_1, b_1, …, of one model.
+        batch_size: b.
+    """
+    shapes = [tuple(weight.shape) for weight in parameters[0::2]]
+    matrices = [size for rows, columns in shapes for size in (rows * columns, batch_size * rows, batch_size * columns)]
+    smallest = min(batch_size * rows * columns for rows, columns in shapes)
+    no_vectors = batch_size > 1 and all(min(shape) > 1 for shape in shapes)
+    return no_vectors and smallest >= SMALLEST and all(size % ALIGNED == 0 for size in matrices)

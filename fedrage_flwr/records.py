@@ -5,6 +5,7 @@ process nothing is copied, on the wire it is byte for byte what ``Array`` would 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import Any
@@ -19,14 +20,19 @@ NUMPY_STYPE = "numpy.ndarray"  # flwr.common.constant.SType.NUMPY, the only seri
 Arrays = Mapping[str, np.ndarray]
 
 
+_name = lru_cache(str)
+"""Of a dtype: numpy works it out anew each time."""
+
+
 class LazyArray(Array):
     """An ``Array`` over an ndarray that must not be written to any more."""
+
+    _ndarray: np.ndarray
 
     def __init__(self, ndarray: np.ndarray) -> None:
         view = ndarray.view()
         view.flags.writeable = False
-        self.dtype, self.shape, self.stype = str(ndarray.dtype), tuple(ndarray.shape), NUMPY_STYPE
-        self._ndarray = view
+        vars(self).update(dtype=_name(ndarray.dtype), shape=ndarray.shape, stype=NUMPY_STYPE, _ndarray=view)
 
     @property
     def data(self) -> bytes:  # type: ignore[override]  # a field of Array; nobody writes to it

@@ -23,10 +23,10 @@ from fedrage_flwr.availability import LAWS
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
 from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
-from fedrage_flwr.cohort import cohort_size
+from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
-from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
-from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.data import Dataset, Partition, load_dataset, on_validation, partition, prepare
+from fedrage_flwr.errors import Diverged, Interrupted, UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
 from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
@@ -100,6 +100,10 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     dataset = load_dataset(config.dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
     check(config, shared)
+    if config.evaluate.split == "validation":
+        if remote:
+            raise UserError("evaluate.split=validation: only in simulation; nodes are tested on their test parts")
+        dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
     return Prepared(config, device, dataset, shared, manager, rare)
@@ -135,8 +139,7 @@ class WorkspaceFactory:
         """Return what a process needs to act as any of the clients, with its arithmetic on ``device``."""
         torch.set_num_threads(self.config.engine.threads)
         model = make_local_model(self.config, self.dataset, device)
-        cohort = cohort_size(self.config.engine.cohort, model)
-        return build_workspace(self.dataset, self.partition, model, cohort)
+        return build_workspace(self.dataset, self.partition, model, cohort_rule(self.config.engine.cohort, model))
 
 
 def run(
@@ -170,7 +173,7 @@ def run(
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
         _check_model(checkpoint, config, model)
-    for line in strategy.warnings():
+    for line in [*strategy.warnings(), *_tuning_warnings(config)]:
         log.warning("%s", line)
         print(f"warning: {line}", file=sys.stderr)
     measures = ["held_out_client_accuracy"] if config.held_out_clients else []
@@ -237,9 +240,10 @@ def run(
             ).arrays
         if empty.stopped:
             advice = f"; {strategy.advice()}" if empty.overflown else ""
-            raise UserError(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}{advice}")
+            kind = Diverged if empty.overflown else UserError
+            raise kind(f"{empty.stopped}; the reasons: {empty.most_common()}; see {folder / 'run.log'}{advice}")
         if diverged.stopped:
-            raise UserError(f"{diverged.stopped}; {strategy.advice()}")
+            raise Diverged(f"{diverged.stopped}; {strategy.advice()}")
         if checkpoints.stopped_by is not None:
             raise Interrupted(
                 f"{checkpoints.stopped_by.name}: stopped after round {totals.rounds} of {config.num_rounds};"
@@ -268,6 +272,13 @@ def run(
     if ledger is not None and (broken := ledger.failure()):
         raise UserError(broken)
     return summary
+
+
+def _tuning_warnings(config: Config) -> list[str]:
+    if not config.tuned.wanted or config.tuned.note is not None:
+        return []
+    words = " ".join(f"{word}={getattr(config, word).name}" for word in ("dataset", "ram", "strategy"))
+    return [f"not tuned, the method's defaults are used; to tune: python -m fedrage_flwr.tune {words}"]
 
 
 def experiment_id(folder: Path) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedrage_flwr.linear_stack import LinearStack, is_linear_stack
+from fedrage_flwr.linear_stack import LinearStack
 from fedrage_flwr.training import AutogradStep, LocalModel, Tensors, as_tensor
 
 Layer = Callable[[nn.Module, Sequence[Tensor], Tensor], Tensor]
@@ -25,20 +25,20 @@ class StackedModel:
     Args:
         like: gives architecture, loss and device.
         models: M.
+        memory: of at least as many models, from ``empty_stack``; None takes new one.
     """
 
-    def __init__(self, like: LocalModel, models: int) -> None:
+    def __init__(self, like: LocalModel, models: int, memory: Tensors | None = None) -> None:
         self.models = models
         self.device = like.device
         self._module = like.module
         self._loss = like.example_loss
         self._names = like.parameter_names
         self.parameters: Tensors = tuple(
-            torch.zeros((models, *p.shape), dtype=p.dtype, device=p.device, requires_grad=True) for p in like.parameters
+            tensor[:models].requires_grad_() for tensor in memory or empty_stack(like, models)
         )
         self._forward = self._walk if can_walk(like.module) else self._vmap
-        by_hand = is_linear_stack(like.module, like.example_loss)
-        self._step = LinearStack(self.parameters) if by_hand else AutogradStep(self.loss, self.parameters)
+        self._step = LinearStack(self.parameters) if like.by_hand else AutogradStep(self.loss, self.parameters)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``; inputs and targets as for ``loss``."""
@@ -54,7 +54,11 @@ class StackedModel:
     def load(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Overwrite the parameters with those of M models."""
         for name, parameter in zip(self._names, self.parameters, strict=True):
-            parameter.copy_(torch.stack([as_tensor(model[name]) for model in arrays]), non_blocking=True)
+            if all(model is arrays[0] for model in arrays):  # the broadcast: one transfer, M copies on the device
+                parameter.copy_(as_tensor(arrays[0][name]).to(self.device, non_blocking=True))
+                continue
+            for own, model in zip(parameter, arrays, strict=True):
+                own.copy_(as_tensor(model[name]), non_blocking=True)
 
     @torch.no_grad()
     def arrays(self) -> list[dict[str, np.ndarray]]:
@@ -100,6 +104,11 @@ class StackedModel:
         stacked = dict(zip(self._names, self.parameters, strict=True))
         outputs: Tensor = torch.func.vmap(one)(stacked, inputs)
         return outputs
+
+
+def empty_stack(like: LocalModel, models: int) -> Tensors:
+    """Return memory for the parameters of so many models."""
+    return tuple(torch.zeros((models, *p.shape), dtype=p.dtype, device=p.device) for p in like.parameters)
 
 
 def can_walk(module: nn.Module) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrage_flwr.linear_stack import LinearStack, is_linear_stack
+from fedrage_flwr.linear_stack import LinearStack, is_linear_stack, same_bits_stacked
 from fedrage_flwr.losses import Loss, cross_entropy
 
 Tensors = tuple[Tensor, ...]
@@ -95,8 +95,9 @@ class LocalModel:
         self.parameters: Tensors = tuple(p for p in module.parameters() if p.requires_grad)
         self.parameter_names: tuple[str, ...] = tuple(n for n, p in module.named_parameters() if p.requires_grad)
         self._tensors: dict[str, Tensor] = dict(module.state_dict())
-        by_hand = is_linear_stack(module, loss)
-        self._step = LinearStack(self.parameters) if by_hand else AutogradStep(self.loss, self.parameters)
+        self.by_hand = is_linear_stack(module, loss)
+        """Gradients are written out (``fedrage_flwr.linear_stack``); else autograd finds them."""
+        self._step = LinearStack(self.parameters) if self.by_hand else AutogradStep(self.loss, self.parameters)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``."""
@@ -116,6 +117,10 @@ class LocalModel:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return a copy of parameters and buffers on the CPU."""
         return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in self._tensors.items()}
+
+    def same_bits_stacked(self, batch_size: int) -> bool:
+        """Whether models trained as a stack, on mini-batches of this size, have the bits of models trained alone, on a CPU."""
+        return self.by_hand and same_bits_stacked(self.parameters, batch_size)
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of one mini-batch, shape ()."""

@@ -14,10 +14,25 @@ from torch import Tensor
 from fedrage_flwr.data import Dataset, Partition
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
-from fedrage_flwr.stacked import StackedModel
+from fedrage_flwr.stacked import StackedModel, empty_stack
 from fedrage_flwr.training import LocalModel, as_tensor
 
 ToFloat = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class CohortRule:
+    """Which clients train as one batched computation.
+
+    Attributes:
+        size: so many at once.
+        same_bits: only where that changes no bit of what each gives alone, so that any grid may group clients as it likes.
+        stack: trainings of several models on the same mini-batches run as one stack too (FOCUS).
+    """
+
+    size: int = 1
+    same_bits: bool = False
+    stack: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +75,15 @@ class ClientData:
 
     def take(self, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Gather training examples by position in this client's data; any shape of positions, kept in front."""
-        return self._gather(self.train, self.indices[torch.from_numpy(positions)])
+        return self.gather(self.locate(positions))
+
+    def locate(self, positions: np.ndarray) -> Tensor:
+        """Where these of the client's examples stand in the training split; the same shape, on the CPU."""
+        return self.indices[torch.from_numpy(positions)]
+
+    def gather(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Gather examples of the training split, whoever holds them; any shape of positions, kept in front."""
+        return self._gather(self.train, chosen)
 
     def all(self) -> tuple[Tensor, Tensor]:
         """The whole local training set: inputs (n_i, …) and targets (n_i,)."""
@@ -80,7 +103,9 @@ class ClientData:
 
     def _gather(self, split: SplitTensors, chosen: Tensor) -> tuple[Tensor, Tensor]:
         chosen = chosen.to(split.inputs.device, non_blocking=True)
-        return self.to_float(split.inputs[chosen]), split.targets[chosen]
+        flat = chosen.flatten()  # index_select copies whole examples, plain indexing number by number
+        inputs = split.inputs.index_select(0, flat).view(*chosen.shape, *split.inputs.shape[1:])
+        return self.to_float(inputs), split.targets.index_select(0, flat).view(chosen.shape)
 
 
 class Workspace:
@@ -92,7 +117,7 @@ class Workspace:
         indices: per client, int64 positions in it; a client's are looked up when it is asked for, not before.
         to_float: stored inputs → float32 model inputs.
         test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
-        cohort: how many clients are trained at once.
+        cohort: how many clients are trained at once, and when.
     """
 
     def __init__(
@@ -103,9 +128,9 @@ class Workspace:
         to_float: ToFloat,
         test: SplitTensors | None = None,
         test_indices: Sequence[np.ndarray] | None = None,
-        cohort: int = 1,
+        cohort: CohortRule | None = None,
     ) -> None:
-        self.cohort = cohort
+        self.cohort = cohort or CohortRule()
         self.last_read: tuple[RecordDict, Mapping[str, Mapping[str, np.ndarray]]] | None = None
         """The content last checked, and what was read from it (see ``clients.base``)."""
         self.model = model
@@ -113,6 +138,7 @@ class Workspace:
         self._train, self._test = train, test or SplitTensors(train.inputs[:0], train.targets[:0])
         self._indices, self._test_indices, self._to_float = indices, test_indices, to_float
         self._stacked: dict[int, StackedModel] = {}
+        self._capacity, self._memory = 0, empty_stack(model, 0)
 
     def client(self, partition: int) -> ClientData:
         """Return one client's data.
@@ -137,13 +163,18 @@ class Workspace:
         )
 
     def stacked(self, models: int) -> StackedModel:
-        """Return M models to train at once; the same object at every call."""
+        """Return M models to train at once; all numbers of models share the memory of the largest."""
+        if models > self._capacity:
+            self._capacity, self._memory = models, empty_stack(self.model, models)
+            self._stacked.clear()
         if models not in self._stacked:
-            self._stacked[models] = StackedModel(self.model, models)
+            self._stacked[models] = StackedModel(self.model, models, self._memory)
         return self._stacked[models]
 
 
-def build_workspace(dataset: Dataset, partition: Partition, model: LocalModel, cohort: int = 1) -> Workspace:
+def build_workspace(
+    dataset: Dataset, partition: Partition, model: LocalModel, cohort: CohortRule | None = None
+) -> Workspace:
     """Return the workspace of a process that can act as any client of ``partition``, its data on the device of ``model``."""
     device = model.device
     return Workspace(

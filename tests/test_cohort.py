@@ -6,13 +6,14 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 
 from clients.base import write_settings
-from fedrage_flwr.cohort import AUTO, cohort_size
+from fedrage_flwr.cohort import AUTO, Training, cohort_rule, train_group
 from fedrage_flwr.config import choices, compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.run import WorkspaceFactory, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.training import LocalModel
+from fedrage_flwr.workspace import CohortRule
 
 CPU = torch.device("cpu")
 JOB = (
@@ -82,6 +83,53 @@ def test_together_and_one_by_one_agree(run, word, model):
             np.testing.assert_allclose(found[name][key], array, rtol=0, atol=2e-4 * scale, err_msg=f"{name} {key}")
 
 
+@pytest.mark.parametrize("word", choices("strategy"))
+def test_auto_changes_no_bit_on_a_cpu(run, word):
+    """Batches of 32 of an MLP are stacked, smaller ones are not: see ``linear_stack.same_bits_stacked``."""
+    expected_outcomes, expected, _ = run(word, "mlp", "off")
+    outcomes, found, _ = run(word, "mlp", "auto")
+    assert outcomes == expected_outcomes
+    assert found.keys() == expected.keys()
+    for name, arrays in expected.items():
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(found[name][key], array, err_msg=f"{name} {key}")
+
+
+def test_auto_stacks_what_keeps_its_bits(monkeypatch):
+    """Batches of 32 of six clients at once; a projection, whose norm would be summed in another order, one by one."""
+    sizes = []
+    config = validate(compose_config(["num_clients=6", "rare_clients=0", "partition=iid", "strategy=fedavg"]))
+    made = prepare_run(config)
+    workspace = WorkspaceFactory(config, made.dataset, made.partition)(CPU)
+    monkeypatch.setattr(
+        workspace, "stacked", lambda models, make=workspace.stacked: sizes.append(models) or make(models)
+    )
+    start = workspace.model.arrays()
+
+    def trainings(batch_size, radius):
+        batches = torch.arange(2 * batch_size).view(2, batch_size)
+        return [Training([start], workspace.client(i), batches, Plain(), 0.1, radius) for i in range(6)]
+
+    train_group(trainings(32, None), workspace)
+    assert sizes == [6]
+    train_group(trainings(31, None), workspace)
+    train_group(trainings(32, 1.0), workspace)
+    assert sizes == [6]
+
+
+class Plain:
+    """Plain SGD."""
+
+    def step_weight(self, loss):
+        return None
+
+    def direction(self, parameters):
+        return None
+
+    def update_state(self, weight):
+        pass
+
+
 def test_the_whole_command_in_cohorts(simulate):
     """Of the same client data and batches: the tables show the same participants, and the accuracies agree."""
     alone, first = simulate("num_rounds=10", "engine.cohort=off")
@@ -112,18 +160,19 @@ def test_one_client_that_raises_does_not_disturb_its_cohort(run, monkeypatch):
 
 def test_auto_is_a_static_table():
     model = LocalModel(torch.nn.Linear(2, 2))
-    assert AUTO == {"cpu": 1, "cuda": 64}
-    assert cohort_size("auto", model) == 1
-    assert cohort_size("off", model) == 1
-    assert cohort_size(7, model) == 7
+    by_hand = LocalModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2)))
+    assert cohort_rule("auto", model) == AUTO["cpu", "autograd"] == CohortRule(1, stack=False)
+    assert cohort_rule("auto", by_hand) == AUTO["cpu", "by hand"] == CohortRule(64, same_bits=True)
+    assert cohort_rule("off", by_hand) == CohortRule(1)
+    assert cohort_rule(7, model) == CohortRule(7)
     model.device = torch.device("cuda")
-    assert cohort_size("auto", model) == 64
+    assert cohort_rule("auto", model) == CohortRule(64)
 
 
 def test_a_model_with_buffers_is_trained_one_by_one(caplog):
     model = LocalModel(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)))
     with caplog.at_level("INFO"):
-        assert cohort_size(5, model) == 1
+        assert cohort_rule(5, model) == CohortRule(1, stack=False)
     assert "cannot be stacked" in caplog.text
 
 

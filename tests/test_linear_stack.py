@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedrage_flwr.linear_stack import LinearStack, is_linear_stack
+from fedrage_flwr.linear_stack import LinearStack, is_linear_stack, same_bits_stacked
 from fedrage_flwr.losses import cross_entropy, squared_error
 
 
@@ -52,6 +52,49 @@ def test_stacked_models_against_one_at_a_time(shared):
         single.descend(weights[m], 0.3)
         for found, wanted in zip(stacked, module.parameters(), strict=True):
             np.testing.assert_allclose(found[m], wanted.detach(), rtol=1e-12, atol=1e-14)
+
+
+SIZES = (1, 2, 3, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_where_it_says_so_a_stack_has_the_bits_of_single_models(seed):
+    """Random widths, batch sizes and numbers of models: three weighted steps, all parameters and losses."""
+    rng = np.random.default_rng(seed)
+    tried = 0
+    while tried < 8:
+        widths = [int(rng.choice([*SIZES, 256, 784])), *rng.choice(SIZES, rng.integers(1, 3)).tolist()]
+        batch, models = int(rng.choice(SIZES)), int(rng.choice([2, 3, 5, 10, 30]))
+        torch.manual_seed(int(rng.integers(1 << 31)))
+        shapes = [s for a, b in itertools.pairwise(widths) for s in ((b, a), (b,))]
+        if not same_bits_stacked([torch.empty(shape) for shape in shapes], batch):
+            continue
+        tried += 1
+        stacked = [torch.randn(models, *shape) / widths[0] ** 0.5 for shape in shapes]
+        inputs, targets = torch.randn(3, models, batch, widths[0]), torch.randint(0, widths[-1], (3, models, batch))
+        weights = torch.rand(models)
+        single = [[p[m].clone() for p in stacked] for m in range(models)]
+        together, alone = LinearStack(stacked), [LinearStack(own) for own in single]
+        for step in range(3):
+            losses = together.forward(inputs[step], targets[step])
+            together.descend(weights, 0.1)
+            for m, one in enumerate(alone):
+                assert torch.equal(one.forward(inputs[step, m].clone(), targets[step, m]), losses[m]), (widths, batch)
+                one.descend(weights[m], 0.1)
+        for m in range(models):
+            assert all(torch.equal(a, b[m]) for a, b in zip(single[m], stacked, strict=True)), (widths, batch, models)
+
+
+def test_which_shapes_are_stacked():
+    """Every matrix a multiple of 16 numbers, no vectors, every product at least 400 multiplications."""
+    mlp = [torch.empty(shape) for shape in ((200, 784), (200,), (10, 200), (10,))]
+    assert same_bits_stacked(mlp, 32)
+    assert same_bits_stacked(mlp, 8)  # 8·10 = 5·16
+    assert not same_bits_stacked(mlp, 31)  # 31·10
+    assert not same_bits_stacked(mlp, 4)  # 4·10
+    assert not same_bits_stacked([torch.empty(4, 8), torch.empty(4)], 8)  # 8·4·8 = 256
+    assert not same_bits_stacked([torch.empty(16, 64), torch.empty(16)], 1)  # products with a vector
+    assert not same_bits_stacked([torch.empty(1, 64), torch.empty(1)], 16)
 
 
 def test_one_step_by_hand():

@@ -4,7 +4,7 @@ This package is on the client path: it imports neither torchvision nor scikit-le
 """
 
 from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
-from fedrage_flwr.data.partition.base import ClientIndices, Partition, PartitionSettings
+from fedrage_flwr.data.partition.base import ClientIndices, Partition, PartitionSettings, on_validation
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.settings import NameTable, lookup
 
@@ -16,6 +16,7 @@ __all__ = [
     "Partition",
     "Split",
     "load_dataset",
+    "on_validation",
     "partition",
     "prepare",
 ]

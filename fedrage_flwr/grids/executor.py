@@ -26,7 +26,7 @@ class Executor:
     def run(self, jobs: Sequence[Job]) -> list[tuple[Message, RecordDict]]:
         """Return every client's reply, errors included, and its state: as it was where the client raised."""
         workspace = self._workspace
-        if workspace is None or workspace.cohort == 1 or any(m.metadata.message_type != "train" for m, _ in jobs):
+        if workspace is None or workspace.cohort.size == 1 or any(m.metadata.message_type != "train" for m, _ in jobs):
             return [run_client(self._app, *job) for job in jobs]
         copies = [working_copy(context) for _, context in jobs]
         messages = [message for message, _ in jobs]

@@ -5,13 +5,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import TypeAdapter, ValidationError
 
-from fedrage_flwr.data import PARTITIONS, Dataset, Partition, partition
+from fedrage_flwr.data import PARTITIONS, Dataset, Partition, Split, on_validation, partition
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.settings import lookup
 
@@ -235,3 +237,20 @@ def test_quantity_mixes_labels_and_skews_sizes(tiny: Any) -> None:
         assert abs(len(client.test) - len(client.train) / 10) <= 1
         if len(client.train) > 100:
             assert 0.3 < dataset.train.labels[client.train].float().mean() < 0.7
+
+
+def test_validation_parts_in_the_place_of_test_parts(tiny):
+    """Every client is measured on its own validation examples, all of them together are the whole test set."""
+    labels = [label for label in range(10) for _ in range(20)]
+    numbered = Split(torch.arange(200).view(200, 1, 1, 1), torch.tensor(labels))
+    balanced = replace(tiny(labels, range(10)), train=numbered)
+    shared = share("rare_classes", balanced, 10, 3, validation_fraction=0.2)
+    dataset, measured = on_validation(balanced, shared)
+    assert len(dataset.test) == sum(len(client.validation) for client in shared.clients)
+    for old, new in zip(shared.clients, measured.clients, strict=True):
+        assert np.array_equal(old.train, new.train)
+        assert torch.equal(dataset.test.labels[new.test], balanced.train.labels[old.validation])
+        assert torch.equal(dataset.test.inputs[new.test], balanced.train.inputs[old.validation])
+    assert sorted(np.concatenate(measured.test).tolist()) == list(range(len(dataset.test)))
+    with pytest.raises(UserError, match="validation_fraction"):
+        on_validation(balanced, share("iid", balanced, 4))

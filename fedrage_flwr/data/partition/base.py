@@ -4,13 +4,13 @@ official test split their test parts, all disjoint. A partitioner only says whic
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Annotated, ClassVar, overload
 
 import numpy as np
 
-from fedrage_flwr.data.dataset import Dataset
+from fedrage_flwr.data.dataset import Dataset, Split
 from fedrage_flwr.data.partition.sharing import UNUSED, Indices, Parts, examples_of, positions_within, share_alike
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.randomness import Stream, generator
@@ -96,6 +96,28 @@ class Partition:
     def test(self) -> Sequence[Indices]:
         """Each client's test examples."""
         return self.clients.test if isinstance(self.clients, Clients) else [client.test for client in self.clients]
+
+
+def on_validation(dataset: Dataset, partition: Partition) -> tuple[Dataset, Partition]:
+    """Put the validation parts in the place of the test parts: the same training, measured on what tuning may see.
+
+    Raises:
+        UserError: no client holds any validation example.
+    """
+    parts = [client.validation for client in partition.clients]
+    sizes = [len(part) for part in parts]
+    if not sum(sizes):
+        raise UserError(
+            "evaluate.split=validation: no client has validation examples; raise partition.validation_fraction"
+        )
+    chosen = np.concatenate(parts)
+    split = Split(dataset.train.inputs[chosen], dataset.train.labels[chosen])
+    places = np.split(np.arange(len(chosen), dtype=np.int64), np.cumsum(sizes)[:-1])
+    clients = [
+        replace(client, test=place, validation=np.empty(0, np.int64))
+        for client, place in zip(partition.clients, places, strict=True)
+    ]
+    return replace(dataset, test=split), replace(partition, clients=clients)
 
 
 @dataclass(frozen=True, eq=False)
