@@ -1,19 +1,21 @@
 """What a round and a start cost as the number of clients N grows, with M participants a round. One command, no data to fetch:
 
-    python benchmarks/scale.py [--clients 100 100000] [--participants 100] [--strategies fedavg scaffold] [--backend inline]
+    python benchmarks/scale.py [--clients 30 100000] [--participants 10] [--strategies fedavg scaffold] [--backend inline]
 
-Every client holds as much as one of 30 clients of the bundled digits: 60 images of 8×8 bytes. Each row is a process of its
-own, so that its peak memory is its own. The ratio compares a round with the first N of the same strategy.
+Clients are those of ``dataset=synthetic``: 60 images of 8×8 bytes, as many as one of 30 clients of the bundled digits has. Each
+measurement is a process of its own, so that its peak memory is its own; the values of N take turns (30, 100000, 30, 100000, …),
+and the ratio is the median over the turns of a round's time to that with the first N. CPU times are this process's, so with
+``--backend ray`` they are the server's side alone.
 """
 
 import argparse
 import json
 import logging
+import os
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,114 +23,118 @@ import torch
 from flwr.app import ConfigRecord
 
 from clients.base import write_settings
-from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.config import compose_config, validate
-from fedrage_flwr.data import Dataset, Split, partition
-from fedrage_flwr.evaluation import ServerMeasure
 from fedrage_flwr.records import to_record
 from fedrage_flwr.results import peak_rss_mb
 from fedrage_flwr.rounds import Round
-from fedrage_flwr.run import Prepared, WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
+from fedrage_flwr.run import WorkspaceFactory, make_grid, make_local_model, make_measure, make_strategy, prepare_run
 
-EXAMPLES = 60  # of each client
-
-
-def synthetic(num_clients: int) -> Dataset:
-    """Random images of the digits' shape."""
-    rng = np.random.default_rng(0)
-    inputs = torch.from_numpy(rng.integers(0, 17, (num_clients * EXAMPLES, 1, 8, 8), dtype=np.uint8))
-    train = Split(inputs, torch.from_numpy(rng.integers(0, 10, len(inputs))))
-    return Dataset("synthetic", train, Split(inputs[:2000], train.labels[:2000]), 10, (0.5,), (0.3,), 16.0)
-
-
-def measure(overrides: list[str], num_clients: int, rounds: int) -> dict[str, float]:
-    """Start a federation and run it; return seconds, MB and milliseconds."""
-    torch.set_num_threads(1)
-    small = validate(compose_config([*overrides, "num_clients=30", "partition=iid", "ram.clients_per_round=1"]))
-    base = prepare_run(small)  # what it loads is left out of the account
-    dataset = synthetic(num_clients)
-    without = peak_rss_mb()
-    config = validate(compose_config([*overrides, f"num_clients={num_clients}", "partition=iid"]))
-    started = time.perf_counter()
-    shared = partition(config.partition, dataset, num_clients, config.rare_clients)
-    law = type(base.manager.law)(config.ram, num_clients, config.rare_clients, config.seed)
-    manager = RandomAccessClientManager(law, num_clients, config.node_wait_s)
-    prepared = replace(base, config=config, dataset=dataset, partition=shared, manager=manager)
-    return {**_rounds(prepared, started, rounds), "data_mb": without, "peak_rss_mb": peak_rss_mb()}
+COLUMNS = {  # of a row: what is printed, and how
+    "start_s": ("start to the end of round 1, s", ".1f"),
+    "round_ms": ("ms a round", ".2f"),
+    "cpu_ms": ("CPU ms a round", ".2f"),
+    "evaluation_ms": ("evaluation, ms", ".1f"),
+    "peak_mb": ("peak, MB", ".0f"),
+    "actors_mb": ("largest child's peak, MB", ".0f"),
+}
 
 
-def _rounds(prepared: Prepared, started: float, rounds: int) -> dict[str, float]:
-    config, dataset = prepared.config, prepared.dataset
-    grid = make_grid(config, WorkspaceFactory(config, dataset, prepared.partition), prepared.device)
-    model = make_local_model(config, dataset, prepared.device)
-    parts = prepared.partition.test
-    evaluate = ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts)
-    ends: list[float] = []
+class Clock:
+    """Notes when each round ends, in seconds of wall and of CPU time."""
 
-    class Clock:
-        def after_round(self, round: Round) -> None:
-            ends.append(time.perf_counter())
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
 
+    def after_round(self, round: Round) -> None:
+        """Look at the clocks."""
+        self.wall.append(time.time())
+        self.cpu.append(time.process_time())
+
+
+def measure(overrides: list[str], rounds: int, born: float) -> dict[str, float]:
+    """Start a federation and run it; ``born`` is when its process was started, as ``time.time()`` says it."""
+    config = validate(compose_config(overrides))
+    torch.set_num_threads(config.engine.threads)
+    prepared = prepare_run(config)
+    grid = make_grid(config, WorkspaceFactory(config, prepared.dataset, prepared.partition), prepared.device)
+    start = to_record(make_local_model(config, prepared.dataset, prepared.device).arrays())
+    settings = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
+    strategy, clock = make_strategy(config, prepared.manager), Clock()
+    evaluate = make_measure(prepared, strategy, grid, settings)
     try:
-        make_strategy(config, manager=prepared.manager).start(
-            grid,
-            to_record(model.arrays()),
-            rounds,
-            train_config=ConfigRecord({"seed": 0, **write_settings(config.client)}),
-            manager=prepared.manager,
-            callbacks=[Clock()],
-        )
+        strategy.start(grid, start, rounds, train_config=settings, manager=prepared.manager, callbacks=[clock])
         before = time.perf_counter()
-        evaluate(to_record(model.arrays()))
+        evaluate(start, rounds)
         evaluation = time.perf_counter() - before
+        children = max((_peak_mb(child) for child in _descendants(os.getpid())), default=0.0)
     finally:
         grid.close()
     return {
-        "start_s": ends[0] - started,
-        "round_ms": 1000 * statistics.median(np.diff(ends)),
+        "start_s": clock.wall[0] - born,
+        "round_ms": 1000 * statistics.median(np.diff(clock.wall)),
+        "cpu_ms": 1000 * statistics.mean(np.diff(clock.cpu)),
         "evaluation_ms": 1000 * evaluation,
+        "peak_mb": peak_rss_mb(),
+        "actors_mb": children,
     }
+
+
+def _descendants(pid: int) -> list[int]:
+    """Ids of the processes started by another, and by those; none where the system does not say."""
+    lists = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    own = [int(child) for ids in lists for child in ids]
+    return own + [further for child in own for further in _descendants(child)]
+
+
+def _peak_mb(pid: int) -> float:
+    """Largest resident set of another process so far, in MB; 0 where the system does not say."""
+    status = Path(f"/proc/{pid}/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def main() -> None:
     """Print one row per strategy and N."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", nargs="+", type=int, default=[100, 100_000])
-    parser.add_argument("--participants", type=int, default=100)
+    parser.add_argument("--clients", nargs="+", type=int, default=[30, 100_000])
+    parser.add_argument("--participants", type=int, default=10)
     parser.add_argument("--strategies", nargs="+", default=["fedavg", "federage", "scaffold"])
     parser.add_argument("--backend", choices=["inline", "ray"], default="inline")
     parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--row", nargs=2, help=argparse.SUPPRESS)  # strategy and N: one row, as JSON
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--row", nargs=3, help=argparse.SUPPRESS)  # strategy, N, time of birth: one row, as JSON
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_args()
     if options.row:
         logging.disable(logging.WARNING)
-        strategy, num_clients = options.row[0], int(options.row[1])
-        words = [f"strategy={strategy}", "ram=uniform", f"backend={options.backend}", *options.overrides]
-        words.append(f"ram.clients_per_round={options.participants}")
-        print(json.dumps(measure(words, num_clients, options.rounds)))
+        strategy, num_clients, born = options.row
+        words = [f"strategy={strategy}", f"num_clients={num_clients}", f"backend={options.backend}"]
+        words += ["dataset=synthetic", "partition=natural", "ram=uniform"]
+        words += [f"ram.clients_per_round={options.participants}", *options.overrides]
+        print(json.dumps(measure(words, options.rounds, float(born))))
         return
-    print(
-        "| strategy | N | to the end of round 1, s | ms a round | ratio | evaluation, ms | data and imports, MB | peak, MB |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    titles = [title for title, _ in COLUMNS.values()]
+    print(f"| strategy | N | {' | '.join(titles)} | ratio of wall | ratio of CPU | load |")
+    print("| --- " * (len(titles) + 5) + "|")
     for strategy in options.strategies:
-        first = None
-        for num_clients in options.clients:
-            row = _in_a_process(strategy, num_clients)
-            first = first or row["round_ms"]
-            cells = [
-                f"{row['start_s']:.2f}", f"{row['round_ms']:.2f}", f"{row['round_ms'] / first:.2f}",
-                f"{row['evaluation_ms']:.1f}", f"{row['data_mb']:.0f}", f"{row['peak_rss_mb']:.0f}",
-            ]  # fmt: skip
-            print(f"| {strategy} | {num_clients} | {' | '.join(cells)} |", flush=True)
+        turns = [[_in_a_process(strategy, n) for n in options.clients] for _ in range(options.repeats)]
+        for k, num_clients in enumerate(options.clients):
+            middle = [f"{statistics.median(turn[k][c] for turn in turns):{form}}" for c, (_, form) in COLUMNS.items()]
+            ratios = [
+                f"{statistics.median(turn[k][c] / turn[0][c] for turn in turns):.2f}" for c in ("round_ms", "cpu_ms")
+            ]
+            print(
+                f"| {strategy} | {num_clients} | {' | '.join([*middle, *ratios])} | {os.getloadavg()[0]:.1f} |",
+                flush=True,
+            )
 
 
 def _in_a_process(strategy: str, num_clients: int) -> dict[str, float]:
-    command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--row", strategy, str(num_clients)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    row: dict[str, float] = json.loads(output.splitlines()[-1])
-    return row
+    row = ["--row", strategy, str(num_clients), str(time.time())]
+    output = subprocess.run([sys.executable, *sys.argv, *row], check=True, capture_output=True, text=True).stdout
+    measured: dict[str, float] = json.loads(output.splitlines()[-1])
+    return measured
 
 
 if __name__ == "__main__":

@@ -91,6 +91,7 @@ class ClientAlgorithm:
     cohort_state: ClassVar[tuple[str, ...]] = ()
     cohort_logs: ClassVar[tuple[str, ...]] = ()
     cohort_counts: ClassVar[tuple[str, ...]] = ()
+    cohort_shared: ClassVar[tuple[str, ...]] = ()
     """Names of the hooks' own state, see ``fedrage_flwr.cohort.stack_hooks``."""
 
     def __init__(self, task: Task) -> None:

@@ -23,7 +23,7 @@ from clients.base import Arrays, ClientAlgorithm, ClientSettings, Work
 from fedrage_flwr.cohort import Process
 from fedrage_flwr.randomness import Stream
 from fedrage_flwr.settings import Ge
-from fedrage_flwr.training import Tensors, as_tensor
+from fedrage_flwr.training import Tensors
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class DittoClient(ClientAlgorithm):
     def train(self) -> Process[Work]:
         """Send FedAvg's reply; keep the personal model."""
         work = yield from super().train()
-        received, names = self.task.received["arrays"], self.task.workspace.model.parameter_names
-        pull = Pull(self.settings.lam, tuple(as_tensor(received[name]).to(self.device) for name in names))
+        pull = Pull(self.settings.lam, self.task.workspace.parameters_of(self.task.received["arrays"]))
         trained = yield self.local_training([self.personal], Stream.PERSONAL, pull)
         metrics = {**work.metrics, "personal_loss": float(trained.losses.mean())}
         return Work(work.records, metrics, memory={"personal": trained.models[0]})
@@ -67,6 +66,8 @@ class Pull:
         lam: λ.
         centre: θ̂, one tensor per parameter.
     """
+
+    cohort_shared = ("centre",)
 
     def __init__(self, lam: float, centre: Tensors) -> None:
         self.lam, self.centre = lam, centre

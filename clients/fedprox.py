@@ -17,7 +17,7 @@ import torch
 
 from clients.base import ClientAlgorithm, ClientSettings, Task
 from fedrage_flwr.settings import Ge
-from fedrage_flwr.training import Tensors, as_tensor
+from fedrage_flwr.training import Tensors
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,11 @@ class FedProxClient(ClientAlgorithm):
     """Local SGD with a pull towards the model received."""
 
     Settings = FedProxSettings
+    cohort_shared = ("received",)
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        arrays = task.received["arrays"]
-        names = task.workspace.model.parameter_names
-        self.received: Tensors = tuple(as_tensor(arrays[name]).to(self.device) for name in names)
+        self.received = task.workspace.parameters_of(task.received["arrays"])
 
     def direction(self, parameters: Tensors) -> Tensors:
         """μ(θ − θ̂)."""

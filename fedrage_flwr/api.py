@@ -8,10 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from fedrage_flwr.command import draw_figures, quiet_libraries, refuse_used
-from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.run import prepare_run
@@ -73,27 +71,19 @@ def run(*overrides: str, folder: str | Path | None = None, figures: bool = True)
         UserError: a setting is not allowed, the folder is not empty, or the run came to nothing.
     """
     for override in overrides:
-        if override.partition("=")[0] in ("resume", "-m", "--multirun"):
+        if override.partition("=")[0] in ("resume", "seeds", "-m", "--multirun"):
             raise UserError(f"{override}: only on the command line, python -m fedrage_flwr {override}")
     cfg = compose_config(overrides)
     where = Path(cfg.hydra.run.dir if folder is None else folder).absolute()
     refuse_used(str(where), "folder")
     prepared = prepare_run(validate(cfg))
     where.mkdir(parents=True, exist_ok=True)
-    _write_config(cfg, overrides, where / ".hydra")
+    write_config(cfg, overrides, where)
     with _log_to(where / "run.log"):
         summary = run_prepared(prepared, where)
         if figures:
             draw_figures(where, summary)
     return Result(where, summary)
-
-
-def _write_config(cfg: DictConfig, overrides: tuple[str, ...], folder: Path) -> None:
-    """What Hydra writes beside a run: the configuration as composed and as typed."""
-    folder.mkdir()
-    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    OmegaConf.save(own, folder / "config.yaml")
-    OmegaConf.save(OmegaConf.create(list(overrides)), folder / "overrides.yaml")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ class Evaluate:
         evaluation = self._with_excess_risk(self._measure(round.arrays, round.number), round.number)
         round.evaluation = {
             "accuracy": evaluation.accuracy,
-            "loss": evaluation.loss,
+            "loss": evaluation.loss if evaluation.tested else None,
             **self._client_measures(evaluation),
         }
         self.accuracies[round.number] = evaluation.accuracy
@@ -200,10 +201,10 @@ class StopWhenEmpty:
 
 
 class StopWhenDiverged:
-    """Ends a run whose training loss has left every reasonable bound.
+    """Ends a run whose training or test loss has left every reasonable bound.
 
     Args:
-        most: the largest mean training loss a round may have.
+        most: the largest mean training loss, and test loss where the round was evaluated, that a round may have.
     """
 
     def __init__(self, most: float) -> None:
@@ -212,11 +213,11 @@ class StopWhenDiverged:
 
     def after_round(self, round: Round) -> None:
         """Compare, and set ``round.stop`` when it is too much."""
-        loss = round.metrics.get("train-loss")
-        if loss is not None and not loss <= self._most:
-            round.stop = self.stopped = (
-                f"ended after round {round.number}: the training loss is {loss:.4g}, above max_loss={self._most:g}"
-            )
+        for name, loss in (("training", round.metrics.get("train-loss")), ("test", round.evaluation.get("loss"))):
+            if loss is not None and not loss <= self._most:
+                beyond = f"{loss:.4g}, above max_loss={self._most:g}" if isfinite(loss) else "not finite"
+                round.stop = self.stopped = f"ended after round {round.number}: the {name} loss is {beyond}"
+                return
 
 
 class Totals:

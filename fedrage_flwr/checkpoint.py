@@ -67,29 +67,59 @@ class Checkpoint:
     parts: dict[str, Any]
 
 
-class Checkpoints:
-    """Writes a checkpoint before the first round, every so many rounds, after the last one, and when asked to end.
+class StopRequest:
+    """As a context manager in the main thread it catches SIGTERM and SIGINT; a second signal ends the process at once.
 
-    As a context manager it catches SIGTERM and SIGINT: the round in hand is finished, its checkpoint written and the run
-    ended. A second signal ends the process at once.
+    Attributes:
+        asked: the first signal that came.
+    """
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
+            self._handlers = {
+                number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+            }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.asked is not None:
+            raise SystemExit(128 + number)
+        self.asked = signal.Signals(number)
+
+
+class Checkpoints:
+    """Writes a checkpoint before the first round, every so many rounds, after the last one, and when asked to end: then the
+    round in hand is finished, its checkpoint written and the run ended.
 
     Args:
         folder: of the run; the checkpoints have one of their own in it.
         config: stored with every checkpoint.
         parts: what is remembered.
         device: type of the device that does the arithmetic.
+        stop: says when to end.
 
     Attributes:
         seconds_before: wall time spent by earlier sittings of the run.
         stopped_by: the signal that ended the run.
     """
 
-    def __init__(self, folder: Path, config: Config, parts: Mapping[str, Stateful], device: str) -> None:
+    def __init__(
+        self, folder: Path, config: Config, parts: Mapping[str, Stateful], device: str, stop: StopRequest | None = None
+    ) -> None:
+        self._stop = stop or StopRequest()
         self._folder, self._config, self._parts = folder / FOLDER, config, parts
         self._versions = {**versions(), "device": device}
         self._started = time.perf_counter()
-        self._handlers: dict[int, Any] = {}
-        self._asked: signal.Signals | None = None
         self.seconds_before = 0.0
         self.stopped_by: signal.Signals | None = None
         for rest in self._folder.glob("*.partial"):
@@ -117,9 +147,9 @@ class Checkpoints:
     def after_round(self, round: Round) -> None:
         """Write if it is this round's turn or somebody asked."""
         every, last = self._config.checkpoint_every, self._config.num_rounds
-        if self._asked is not None and round.stop is None and round.number < last:
-            self.stopped_by = self._asked
-            round.stop = f"stopped by {self._asked.name}"
+        if self._stop.asked is not None and round.stop is None and round.number < last:
+            self.stopped_by = self._stop.asked
+            round.stop = f"stopped by {self._stop.asked.name}"
         if self.stopped_by is not None or round.number == last or round.number % every == 0:
             self.save(round.number, round.arrays)
 
@@ -140,24 +170,6 @@ class Checkpoints:
         save_tensors(self._folder / f"round-{round:07d}.safetensors", tensors, {"state": text})
         for path in files(self._folder)[:-KEPT]:
             path.unlink()
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
-            self._handlers = {
-                number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
-            }
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked is not None:
-            raise SystemExit(128 + number)
-        self._asked = signal.Signals(number)
 
 
 def lock(folder: Path) -> FileLock:

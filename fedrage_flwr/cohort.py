@@ -134,7 +134,7 @@ def train_group(trainings: Sequence[Training], workspace: Workspace) -> list[Tra
     per_client = len(trainings[0].starts)
     model = workspace.stacked(per_client * len(trainings))
     model.load([start for training in trainings for start in training.starts])
-    inputs, targets = trainings[0].data.gather(torch.stack([training.batches for training in trainings], 1))
+    inputs, targets = _gather(trainings)
     if per_client > 1:
         inputs, targets = (tensor.repeat_interleave(per_client, 1) for tensor in (inputs, targets))
     hooks = stack_hooks([training.hooks for training in trainings])
@@ -161,6 +161,16 @@ def train_one(training: Training, workspace: Workspace) -> Trained:
     return Trained(models, torch.stack(columns, 1) if len(columns) > 1 else columns[0])
 
 
+def _gather(trainings: Sequence[Training]) -> tuple[Tensor, Tensor]:
+    """The mini-batches of all: inputs (H, clients, b, …) and targets (H, clients, b)."""
+    first = trainings[0].data
+    if all(training.data.train is first.train for training in trainings):
+        return first.gather(torch.stack([training.batches for training in trainings], 1))
+    pairs = [training.data.gather(training.batches) for training in trainings]  # data made for each client
+    inputs, targets = zip(*pairs, strict=True)
+    return torch.stack(inputs, 1), torch.stack(targets, 1)
+
+
 def _same_bits(training: Training, workspace: Workspace) -> bool:
     return training.radius is None and workspace.model.same_bits_stacked(training.batches.shape[1])
 
@@ -169,11 +179,16 @@ def stack_hooks(hooks: Sequence[Hooks]) -> Hooks:
     """Return hooks whose state has a leading axis of clients.
 
     A class names the state that differs between clients: ``cohort_state`` (tensors, or tuples of one per parameter),
-    ``cohort_logs`` (lists with one entry a step) and ``cohort_counts`` (numbers that move alike). The rest is shared.
+    ``cohort_logs`` (lists with one entry a step) and ``cohort_counts`` (numbers that move alike); and what is the same object
+    for the clients of one broadcast, but not for those of several replicas: ``cohort_shared``. The rest follows from settings.
     """
     stacked = copy.copy(hooks[0])
     for name in _names(stacked, "cohort_state"):
         setattr(stacked, name, _stack([getattr(own, name) for own in hooks]))
+    for name in _names(stacked, "cohort_shared"):
+        values = [getattr(own, name) for own in hooks]
+        if any(value is not values[0] for value in values):
+            setattr(stacked, name, _stack(values))
     for name in _names(stacked, "cohort_logs"):
         setattr(stacked, name, [])
     return stacked

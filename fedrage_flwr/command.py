@@ -4,8 +4,10 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import hydra
@@ -15,16 +17,21 @@ from rich.console import Console
 from rich.table import Table
 
 from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
+from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.help import help_page
-from fedrage_flwr.resume import Request, jobs_of, read_request, resume
+from fedrage_flwr.replicas import Replica, run_replicas
+from fedrage_flwr.resume import Request, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
+from fedrage_flwr.sweep_folder import jobs_of
+from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say; return the exit code."""
+    failures.clear()
     try:
         if "--help" in arguments or "-h" in arguments:
             print(help_page(), end="")
@@ -37,8 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         if request is not None:
             return _resume(request, sweep)
         if sweep:
-            _check_sweep(overrides)
-            return _hand_to_hydra(_Jobs())
+            with shared_data() if _check_sweep(overrides) in BESIDE_EACH_OTHER else nullcontext():
+                return _hand_to_hydra(_Jobs(), sweep)
         cfg = compose_config(overrides)
         refuse_used(cfg.hydra.run.dir, "hydra.run.dir")
         return _hand_to_hydra(_Jobs(prepare_run(validate(cfg))))
@@ -56,14 +63,59 @@ class _Jobs:
 
     def __init__(self, prepared: Prepared | None = None) -> None:
         self._prepared = prepared
-        self.failed: list[tuple[str, str]] = []
 
-    def __call__(self, cfg: DictConfig) -> None:
-        folder = Path(HydraConfig.get().runtime.output_dir)
-        self.attempt(folder, lambda: run(self._prepared or prepare_run(validate(cfg)), folder))
+    def __call__(self, cfg: DictConfig) -> float | Failure | None:
+        """Run one job, perhaps in a process that a launcher started; return what a tuner looks at."""
+        set_switches()
+        job = HydraConfig.get()
+        folder = Path(job.runtime.output_dir)
+        launcher = str(job.runtime.choices.get("hydra/launcher", "basic"))
+        if cfg.seeds is not None:
+            return self._attempt_replicas(folder, cfg, launcher, list(job.overrides.task))
+        return self.attempt(folder, lambda: run(self._prepared or _prepare(cfg, launcher), folder))
 
-    def attempt(self, folder: Path, work: Callable[[], dict[str, Any]]) -> None:
-        """Do the work of one job, which returns its summary; show that, or remember why there is none.
+    def _attempt_replicas(
+        self, folder: Path, cfg: DictConfig, launcher: str, words: Sequence[str]
+    ) -> float | Failure | None:
+        replicas: list[Replica] = []
+
+        def work() -> dict[str, Any]:
+            prepared = self._prepared or _prepare(cfg, launcher)
+            replicas.extend(run_replicas(prepared, folder, cfg, words))
+            return {}
+
+        outcomes = [self.attempt(folder, work, show=lambda *_: None)]
+        if replicas:
+            outcomes.clear()
+        ended: SystemExit | None = None
+        for replica in replicas:
+            try:
+                outcomes.append(self.attempt(replica.folder, replica.result, show=lambda s, own: draw_figures(own, s)))
+            except SystemExit as error:
+                ended = error
+        if ended is not None:
+            raise ended
+        if replicas:
+            print_replicas(replicas, folder)
+        values = [value for value in outcomes if isinstance(value, float)]
+        failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        return failed[0] if failed else mean(values) if values else None
+
+    def attempt(
+        self,
+        folder: Path,
+        work: Callable[[], dict[str, Any]],
+        show: Callable[[dict[str, Any], Path], None] | None = None,
+    ) -> float | Failure | None:
+        """Do the work of one job, which returns its summary; show that, or say why there is none.
+
+        Args:
+            folder: of the job.
+            work: does it.
+            show: what becomes of the summary; None draws the figures and prints it.
+
+        Returns:
+            ``sweeps.goal`` of the summary, or the failure.
 
         Raises:
             SystemExit: somebody asked the process to end.
@@ -77,20 +129,26 @@ class _Jobs:
         except OSError as error:
             log.exception("the run failed")
             what = f"{error.filename or folder}: {error.strerror or error}"
-            self._fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
+            return _fail(folder, f"{what}; once that is mended the run can go on: resume={folder}")
         except UserError as error:
             log.error("%s", error)
-            self._fail(folder, str(error))
+            return _fail(folder, str(error))
         except Exception as error:
             log.exception("the run failed")
-            self._fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
-        else:
-            draw_figures(folder, summary)
-            print_summary(summary, folder)
+            return _fail(folder, f"{type(error).__name__}: {error} (traceback in {folder / 'run.log'})")
+        (show or show_result)(summary, folder)
+        return goal(summary)
 
-    def _fail(self, folder: Path, reason: str) -> None:
-        self.failed.append((str(folder), reason))
-        print(f"error: {reason}", file=sys.stderr)
+
+def _prepare(cfg: DictConfig, launcher: str) -> Prepared:
+    config = validate(cfg)
+    refuse_ray_in_ray(launcher, config.backend.name)
+    return prepare_run(config)
+
+
+def _fail(folder: Path, reason: str) -> Failure:
+    print(f"error: {reason}", file=sys.stderr, flush=True)
+    return Failure(str(folder), reason)
 
 
 def _resume(request: Request, sweep: bool) -> int:
@@ -98,24 +156,25 @@ def _resume(request: Request, sweep: bool) -> int:
     jobs = _Jobs()
     for folder in jobs_of(request.folder) if sweep else [request.folder]:
         jobs.attempt(folder, partial(resume, request, folder, _tell))
-    return 1 if jobs.failed else 0
+    return 1 if failures else 0
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _hand_to_hydra(jobs: _Jobs) -> int:
+def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
     register_resolvers()
 
-    def task(cfg: DictConfig) -> None:
-        jobs(cfg)
+    def task(cfg: DictConfig) -> float | Failure | None:
+        return jobs(cfg)
 
-    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
-    if len(jobs.failed) > 1 or (jobs.failed and HydraConfig.initialized()):
-        for folder, reason in jobs.failed:
-            log.error("%s: %s", folder, reason)
-    return 1 if jobs.failed else 0
+    try:
+        hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
+    finally:
+        for folder, reason in failures.items() if sweep else ():
+            print(f"failed: {folder}: {reason}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def quiet_libraries() -> None:
@@ -126,9 +185,16 @@ def quiet_libraries() -> None:
     flower.propagate = True
 
 
-def _check_sweep(overrides: Sequence[str]) -> None:
-    hydra_only = [override for override in overrides if override.lstrip("+~").startswith("hydra.")]
-    cfg = compose_config(hydra_only)
+def _check_sweep(overrides: Sequence[str]) -> str:
+    """Refuse what would lose results; return the launcher's name."""
+    hydra_only = [override for override in overrides if override.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    try:
+        cfg = compose_config(hydra_only)
+    except UserError as error:
+        missing = "Could not find 'hydra/" in str(error)
+        raise UserError(
+            f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
+        ) from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
@@ -137,6 +203,7 @@ def _check_sweep(overrides: Sequence[str]) -> None:
             f"hydra.sweep.subdir={subdir} is the same for every job, so they would overwrite each other;"
             " put ${hydra.job.num} in it"
         )
+    return str(cfg.hydra.runtime.choices["hydra/launcher"])
 
 
 def refuse_used(folder: str, key: str) -> None:
@@ -149,6 +216,35 @@ def refuse_used(folder: str, key: str) -> None:
         tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
         raise UserError(f"{key}={folder} cannot be written: {parent}: {error.strerror}") from error
+
+
+def show_result(summary: dict[str, Any], folder: Path) -> None:
+    """Draw the figures and print the table."""
+    draw_figures(folder, summary)
+    print_summary(summary, folder)
+
+
+def print_replicas(replicas: Sequence[Replica], folder: Path) -> None:
+    """Print one row a seed, and the mean and standard deviation over seeds."""
+    names = {
+        "accuracy_mean_last10": "accuracy", "polyak_accuracy": "averaged model",
+        "client_accuracy_min": "worst client", "rare_client_accuracy": "rare clients", "loss": "loss",
+    }  # fmt: skip
+    found = [replica.summary for replica in replicas if replica.summary is not None]
+    names = {name: title for name, title in names.items() if any(s.get(name) is not None for s in found)}
+    table = Table(box=None, pad_edge=False)
+    for title in ("seed", *names.values()):
+        table.add_column(title, justify="right")
+    for replica in replicas:
+        values = [(replica.summary or {}).get(name) for name in names]
+        table.add_row(str(replica.seed), *(f"{v:.4f}" if v is not None else "none" for v in values))
+    if len(found) > 1:
+        columns = [[float(s[name]) for s in found if s.get(name) is not None] for name in names]
+        table.add_row("mean", *(f"{mean(column):.4f}" for column in columns))
+        table.add_row("std", *(f"{stdev(column):.4f}" if len(column) > 1 else "none" for column in columns))
+    console = Console()
+    console.print(table)
+    console.print(f"folders {folder / 'seed=…'}", soft_wrap=True, highlight=False)
 
 
 def draw_figures(folder: Path, summary: dict[str, Any]) -> None:
@@ -187,7 +283,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if summary["rare_client_accuracy"] is not None:
         rows.insert(3, ("rare clients", f"{percent(summary['rare_client_accuracy'])} (mean)"))
     if "loss" in summary:  # real targets: there is no accuracy
-        rows[:3] = [("loss", f"{summary['loss']:.6g} (whole test set, last round)")]
+        rows[:3] = [
+            ("loss", "none" if summary["loss"] is None else f"{summary['loss']:.6g} (whole test set, last round)")
+        ]
     if "faa" in summary:
         rows.append(("FAA", _fairness(summary)))
     if "adjusted_rand_index" in summary:
@@ -197,7 +295,12 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             0, ("NEVER CONTRIBUTED", f"sites {', '.join(map(str, summary['never_contributed']))}: see ledger.csv")
         )
     if summary["rejected_replies"]:
-        rows.append(("not averaged", f"{summary['rejected_replies']} replies, see participation.csv"))
+        rows.append(
+            (
+                "NOT AVERAGED",
+                f"{summary['rejected_replies']} replies failed, came late or were rejected: see participation.csv",
+            )
+        )
     return rows
 
 

@@ -48,6 +48,7 @@ class EngineSettings:
 
     cohort: Literal["auto", "off"] | Annotated[int, Ge(1)]
     threads: Annotated[int, Ge(1)]
+    compile: bool
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Config:
     """Everything a run is made of; ``conf/config.yaml`` says what each key means."""
 
     seed: Annotated[int, Interval(ge=0, lt=2**63)]
+    seeds: list[Annotated[int, Interval(ge=0, lt=2**63)]] | None
     num_clients: Annotated[int, Ge(1)]
     num_rounds: Annotated[int, Ge(1)]
     rare_clients: Annotated[int, Ge(0)]
@@ -131,6 +133,13 @@ class Config:
     def __post_init__(self) -> None:
         if self.resume is not None:  # the command line's door takes it out of what is typed
             raise ValueError(f"resume={self.resume}: only python -m fedrage_flwr resume=FOLDER can go on with a run")
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ValueError(f"seeds={self.seeds} must be different seeds, at least one")
+        if self.seeds is not None and self.backend.name != "inline":
+            raise ValueError(
+                f"seeds={self.seeds}: replicas share this process, so backend=inline; for backend={self.backend.name} sweep"
+                " over seed instead: -m seed=0,1,2"
+            )
         if self.rare_clients > self.num_clients:
             raise ValueError(f"rare_clients={self.rare_clients} must be at most num_clients={self.num_clients}")
         if self.held_out_clients and self.partition.name == "rare_classes":
@@ -156,6 +165,15 @@ def conf_dir() -> Path:
         if (folder / "config.yaml").is_file():
             return folder
     raise UserError(f"the conf folder is missing beside {here}: install fedrage-flwr again")
+
+
+def write_config(cfg: DictConfig, overrides: Sequence[str], folder: Path) -> None:
+    """Write what Hydra writes beside a run, the settings as composed and as typed, into ``folder/.hydra``."""
+    hydra = folder / ".hydra"
+    hydra.mkdir()
+    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    OmegaConf.save(own, hydra / "config.yaml")
+    OmegaConf.save(OmegaConf.create(list(overrides)), hydra / "overrides.yaml")
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:

@@ -45,6 +45,7 @@ class CustomModel:
             raise UserError(f"model.path={settings.path} with model.arguments={arguments}: {_say(error)}") from error
         if not isinstance(module, nn.Module):
             raise UserError(f"model.path={settings.path}: makes a {type(module).__name__}, must be a torch.nn.Module")
+        _check_dtypes(module, settings.path)
         _try(module, settings.path, input_shape, num_classes)
         return module
 
@@ -65,6 +66,17 @@ def _import(path: str) -> Any:
 def _taken(made: Any, known: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(made).parameters
     return {name: value for name, value in known.items() if name in parameters}
+
+
+def _check_dtypes(module: nn.Module, path: str) -> None:
+    for name, tensor in module.state_dict().items():
+        try:
+            tensor.new_empty(0).numpy()
+        except TypeError as error:
+            raise UserError(
+                f"model.path={path}: {name} is {tensor.dtype}, which NumPy does not know, so it cannot be sent or saved;"
+                " use float16, float32 or float64"
+            ) from error
 
 
 @torch.no_grad()

@@ -32,6 +32,7 @@ class Evaluation:
         client_accuracy, client_loss: on each one's own test part, shape (n,); NaN where it is empty.
         client_examples: sizes of those parts, shape (n,).
         extra: further numbers of each client, by column name, shape (n,).
+        tested: there was a test example at all; without one accuracy and loss are NaN.
     """
 
     accuracy: float
@@ -41,6 +42,7 @@ class Evaluation:
     client_loss: np.ndarray
     client_examples: np.ndarray
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tested: bool = True
 
 
 class Measure(Protocol):
@@ -165,4 +167,5 @@ def _pool(answers: Mapping[int, Mapping[str, float]]) -> Evaluation:
         client_loss=loss,
         client_examples=examples,
         extra={name: column(name) for name in sorted(names)},
+        tested=bool(total),
     )

@@ -98,10 +98,12 @@ class Attained:
     lr: float
 
 
-def check(config: "Config", partition: Partition) -> None:
-    """Raise ``UserError`` where ``evaluate.faa`` cannot be had."""
+def check(config: "Config", partition: Partition, on_demand: bool = False) -> None:
+    """Raise ``UserError`` where ``evaluate.faa`` cannot be had, as with clients made on demand."""
     if not config.evaluate.faa:
         return
+    if on_demand:
+        raise UserError(f"evaluate.faa=true: dataset={config.dataset.name} keeps no client's data; give false")
     if config.evaluate.faa_by == "group" and partition.groups is None:
         raise UserError(
             f"evaluate.faa_by=group: dataset={config.dataset.name} with partition={config.partition.name} has no true groups;"

@@ -33,7 +33,7 @@ def data_lines(prepared: Prepared) -> Lines:
     config, data = prepared.config, prepared.dataset
     shape = "×".join(map(str, data.input_shape))
     outputs = "a real target" if data.num_classes == 1 else f"{data.num_classes} classes"
-    sizes = np.array([len(client.train) for client in prepared.partition.clients])
+    sizes = np.array([len(part) for part in prepared.partition.train])
     model = make_local_model(config, data, torch.device("cpu"))
     parameters = sum(parameter.numel() for parameter in model.parameters)
     return [

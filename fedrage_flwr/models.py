@@ -6,6 +6,7 @@ No batch normalisation anywhere: its running statistics are neither parameters n
 
 from dataclasses import dataclass
 from math import prod
+from threading import Lock
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
@@ -44,6 +45,10 @@ class Model(Protocol):
         """Return the model on the CPU, its parameters drawn from torch's generator."""
 
 
+_GENERATOR = Lock()
+"""Torch's layers draw from the one global generator, and replicas build their models in threads."""
+
+
 def build_model(
     settings: ModelSettings, input_shape: tuple[int, ...], num_classes: int, seed: int, index: int = 0
 ) -> nn.Module:
@@ -63,7 +68,7 @@ def build_model(
         UserError: the model does not take inputs of this shape.
     """
     model: type[Model] = lookup(MODELS, settings.name)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with _GENERATOR, torch.random.fork_rng(devices=[]), torch.device("cpu"):
         # not torch.manual_seed, which would seed the generators of the accelerators as well
         torch.default_generator.manual_seed(integer_seed(seed, Stream.MODEL, *([index] if index else [])))
         return model.build(settings, input_shape, num_classes)

@@ -61,20 +61,6 @@ def read_request(overrides: Sequence[str]) -> Request | None:
     return Request(Path(folder), tuple(map(str, force)), others)
 
 
-def jobs_of(sweep: Path) -> list[Path]:
-    """The folders of a sweep's jobs, in their order.
-
-    Raises:
-        UserError: there are none.
-    """
-    jobs = [path for path in sweep.iterdir() if (path / ".hydra").is_dir()] if sweep.is_dir() else []
-    if not jobs:
-        raise UserError(f"resume={sweep} with -m: there is no job of a sweep in this folder")
-    return sorted(
-        jobs, key=lambda path: (int(number) if (number := path.name.partition("_")[0]).isdigit() else 0, path)
-    )
-
-
 def resume(request: Request, folder: Path, tell: Callable[[str], None], remote: Grid | None = None) -> dict[str, Any]:
     """Go on with one run; return its summary, the old one if it was finished.
 
@@ -107,7 +93,8 @@ def resume(request: Request, folder: Path, tell: Callable[[str], None], remote: 
     _note(folder, checkpoint, request)
     prepared = prepare_run(config, remote is not None)
     summary.unlink(missing_ok=True)
-    tell(f"{folder}: going on after round {checkpoint.round if checkpoint else 0} of {config.num_rounds}")
+    where = f"going on after round {checkpoint.round}" if checkpoint else "it had done no round; beginning the first"
+    tell(f"{folder}: {where} of {config.num_rounds}")
     return run(prepared, folder, remote, checkpoint)
 
 

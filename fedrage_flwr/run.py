@@ -21,7 +21,7 @@ from clients import CLIENTS
 from clients.base import ClientAlgorithm, write_settings
 from fedrage_flwr.availability import LAWS
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
-from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
+from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopRequest, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
@@ -42,6 +42,7 @@ from fedrage_flwr.records import to_record
 from fedrage_flwr.results import CsvLogger, peak_rss_mb, save_model, versions, write_summary
 from fedrage_flwr.rounds import Callback
 from fedrage_flwr.settings import lookup
+from fedrage_flwr.sweeps import load_shared
 from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
@@ -81,6 +82,8 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     Raises:
         UserError: a setting does not fit the data, the number of clients or this machine.
     """
+    if remote and config.seeds is not None:
+        raise UserError(f"seeds={config.seeds}: only in simulation; start a run for each seed=K")
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
     device = pick_device(config.device)
@@ -97,12 +100,16 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
             " rounds done again after a stop would be released twice and counted once"
         )
     prepare(config.dataset)
-    dataset = load_dataset(config.dataset)
+    dataset = load_shared(config.dataset, load_dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
-    check(config, shared)
+    check(config, shared, on_demand=dataset.source is not None)
     if config.evaluate.split == "validation":
         if remote:
             raise UserError("evaluate.split=validation: only in simulation; nodes are tested on their test parts")
+        if dataset.source is not None:
+            raise UserError(
+                f"evaluate.split=validation: dataset={config.dataset.name} has no validation parts; give test"
+            )
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
@@ -142,8 +149,27 @@ class WorkspaceFactory:
         return build_workspace(self.dataset, self.partition, model, cohort_rule(self.config.engine.cohort, model))
 
 
+@dataclass(frozen=True)
+class Company:
+    """What a run gets from outside when it has company in its process (``fedrage_flwr.replicas``).
+
+    Attributes:
+        grid: where its clients run; closed at the end.
+        stop: says when to end.
+        shown: its progress is the one that a terminal shows.
+    """
+
+    grid: SimulatedGrid
+    stop: StopRequest
+    shown: bool
+
+
 def run(
-    prepared: Prepared, folder: Path, remote: Grid | None = None, checkpoint: Checkpoint | None = None
+    prepared: Prepared,
+    folder: Path,
+    remote: Grid | None = None,
+    checkpoint: Checkpoint | None = None,
+    company: Company | None = None,
 ) -> dict[str, Any]:
     """Train, measure and write everything into ``folder``.
 
@@ -152,6 +178,7 @@ def run(
         folder: exists, and holds no earlier run but the one of ``checkpoint``.
         remote: Flower's grid, whose nodes prepare their own data; None makes the grid that ``backend`` names.
         checkpoint: where to go on; None starts anew.
+        company: of other runs in this process; None: it is alone.
 
     Returns:
         The summary, as written to ``summary.json``.
@@ -166,6 +193,7 @@ def run(
     started = time.perf_counter()
     torch.set_num_threads(config.engine.threads)
     held = lock(folder)
+    log.info("computing on %s", prepared.device.type)
     for note in prepared.partition.notes:
         log.info("%s", note)
     strategy = make_strategy(config, prepared.manager, None if remote is None else secrets.randbits(128))
@@ -193,7 +221,9 @@ def run(
     simulated: SimulatedGrid | None = None
     ledger = Ledger(folder, prepared.manager, config.num_clients, old) if remote is not None else None
     try:
-        if remote is None:
+        if company is not None:
+            simulated = company.grid
+        elif remote is None:
             factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
             simulated = make_grid(config, factory, prepared.device)
         grid = remote or simulated
@@ -217,15 +247,22 @@ def run(
             parts["clients"] = simulated
         if ledger is not None:
             parts["ledger"] = ledger
-        checkpoints = Checkpoints(folder, config, parts, prepared.device.type)
+        stop = company.stop if company else StopRequest()
+        checkpoints = Checkpoints(folder, config, parts, prepared.device.type, stop)
         initial_arrays, first_round = checkpoints.begin(
             lambda: strategy.initial_arrays(
                 lambda k: to_record(make_local_model(config, prepared.dataset, prepared.device, k).arrays())
             ),
             checkpoint,
         )
-        with Progress(config.num_rounds, strategy.progress) as progress, checkpoints if simulated else nullcontext():
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints, progress]
+        shown = company is None or company.shown
+        with (
+            Progress(config.num_rounds, strategy.progress) if shown else nullcontext() as progress,
+            stop if simulated and company is None else nullcontext(),
+        ):
+            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints]
+            if progress is not None:
+                callbacks.append(progress)
             if ledger is not None:
                 callbacks.insert(0, ledger)
             arrays = strategy.start(
@@ -323,10 +360,10 @@ def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_c
         )
         clients = np.concatenate([np.sort(draw), np.arange(config.num_clients, config.all_clients)])
         log.info("%d of %d clients are evaluated, the same ones each time", len(clients), config.num_clients)
-    parts = [client.test for client in prepared.partition.clients]
+    parts = prepared.partition.test
     if not len(dataset.test):  # only the clients have data
         strategy.asks_clients = True
-    untested = sum(not len(part) for part in parts)
+    untested = 0 if dataset.source is not None else sum(not len(part) for part in parts)
     if untested and not strategy.asks_clients:
         log.info("%d clients have no test data and are left out of the client measures", untested)
     if strategy.asks_clients:

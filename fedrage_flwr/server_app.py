@@ -14,10 +14,9 @@ from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from omegaconf import DictConfig, OmegaConf
 
 from fedrage_flwr.command import draw_figures, print_summary
-from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.neighbours import check_neighbours
 from fedrage_flwr.resume import Request, read_request, resume
@@ -53,7 +52,7 @@ def _run(grid: Grid, context: Context) -> None:
     cfg = compose_config(words)
     prepared = prepare_run(validate(cfg), remote=True)
     folder = output_folder(setting, context.run_id)
-    _keep_settings(folder, cfg, words)
+    write_config(cfg, words, folder)
     with _log_to(folder / "run.log"):
         summary = run(prepared, folder, remote=grid)
         draw_figures(folder, summary)
@@ -132,12 +131,3 @@ def output_folder(setting: str, run_id: int) -> Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _keep_settings(folder: Path, cfg: DictConfig, words: list[str]) -> None:
-    """Write the files Hydra would have written."""
-    hydra = folder / ".hydra"
-    hydra.mkdir()
-    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    OmegaConf.save(own, hydra / "config.yaml")
-    OmegaConf.save(OmegaConf.create(words), hydra / "overrides.yaml")

@@ -11,11 +11,12 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 
-from fedrage_flwr.data import Dataset, Partition
+from fedrage_flwr.data import Dataset, Partition, Split
+from fedrage_flwr.data.dataset import ClientSource
 from fedrage_flwr.losses import Loss, correct
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel, empty_stack
-from fedrage_flwr.training import LocalModel, as_tensor
+from fedrage_flwr.training import LocalModel, Tensors, as_tensor
 
 ToFloat = Callable[[Tensor], Tensor]
 
@@ -118,6 +119,7 @@ class Workspace:
         to_float: stored inputs → float32 model inputs.
         test, test_indices: the same for testing; without them clients cannot be asked to evaluate.
         cohort: how many clients are trained at once, and when.
+        source: makes a client's training split, in which ``indices`` are then positions; ``train`` is empty.
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class Workspace:
         test: SplitTensors | None = None,
         test_indices: Sequence[np.ndarray] | None = None,
         cohort: CohortRule | None = None,
+        source: ClientSource | None = None,
     ) -> None:
+        self._source = source
         self.cohort = cohort or CohortRule()
         self.last_read: tuple[RecordDict, Mapping[str, Mapping[str, np.ndarray]]] | None = None
         """The content last checked, and what was read from it (see ``clients.base``)."""
@@ -137,6 +141,7 @@ class Workspace:
         self.template: ArrayRecord = to_record(model.arrays())
         self._train, self._test = train, test or SplitTensors(train.inputs[:0], train.targets[:0])
         self._indices, self._test_indices, self._to_float = indices, test_indices, to_float
+        self._received: tuple[Mapping[str, np.ndarray], Tensors] | None = None
         self._stacked: dict[int, StackedModel] = {}
         self._capacity, self._memory = 0, empty_stack(model, 0)
 
@@ -154,13 +159,24 @@ class Workspace:
         tests = np.empty(0, np.int64) if self._test_indices is None else self._test_indices[partition]
         return ClientData(
             partition,
-            self._train,
+            self._train if self._source is None else self._tensors(self._source.train(partition)),
             self._test,
             as_tensor(own),
             as_tensor(tests),
             self._to_float,
             self.model.example_loss,
         )
+
+    def parameters_of(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
+        """The trainable parameters of a model received, on the device: the same tensors for all clients that received it."""
+        if self._received is None or self._received[0] is not arrays:
+            names = self.model.parameter_names
+            tensors = tuple(as_tensor(arrays[name]).to(self.model.device, non_blocking=True) for name in names)
+            self._received = arrays, tensors
+        return self._received[1]
+
+    def _tensors(self, split: Split) -> SplitTensors:
+        return SplitTensors(split.inputs.to(self.model.device), split.labels.to(self.model.device))
 
     def stacked(self, models: int) -> StackedModel:
         """Return M models to train at once; all numbers of models share the memory of the largest."""
@@ -185,4 +201,5 @@ def build_workspace(
         test=SplitTensors(dataset.test.inputs.to(device), dataset.test.labels.to(device)),
         test_indices=partition.test,
         cohort=cohort,
+        source=dataset.source,
     )

@@ -29,6 +29,13 @@ class Short(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Flatten(), nn.Linear(64, 9))
 
+class Brain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10).bfloat16()
+    def forward(self, x):
+        return self.layer(x.flatten(1).bfloat16()).float()
+
 def number():
     return 3
 """
@@ -44,6 +51,11 @@ def _module(tmp_path, monkeypatch):
 def build(name, *overrides, seed=0):
     config = validate(compose_config(["model=custom", f"model.path=my_nets_for_test:{name}", *overrides]))
     return build_model(config.model, (1, 8, 8), 10, seed)
+
+
+def test_o05_a_dtype_that_records_cannot_carry_is_named():
+    with pytest.raises(UserError, match=r"Brain: layer\.weight is torch\.bfloat16, which NumPy .*; use float16"):
+        build("Brain")
 
 
 def test_shape_and_classes_are_passed_where_they_are_taken_and_arguments_always():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("quickstart", "own-data", "own-model", "own-algorithm")
+PAGES = ("quickstart", "resume", "own-data", "own-model", "own-algorithm")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"# ([\w./-]+\.(?:py|yaml))(?:, in (\w+))?\n")
 
@@ -48,9 +48,12 @@ def perform(kind: str, text: str, home: Path) -> None:
 
 
 def run(words: list[str], home: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
-    python = f'python() {{ "{sys.executable}" "$@"; }}\n'  # this one, whatever is called so here
-    words = [*words[:-1], python + words[-1]] if words[0] == "bash" else words
+    python = home / ".bin" / "python"  # this one, whatever is called so here
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, ""), f"{words[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 

@@ -1,5 +1,6 @@
 """Shapes, parameter counts, and where the initial parameters come from."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,12 @@ def test_linear_is_a_matrix_that_starts_at_zero() -> None:
     model = build_model(settings("linear"), (3,), 1, seed=0)
     assert [(n, tuple(p.shape)) for n, p in model.named_parameters()] == [("1.weight", (1, 3))]
     assert flat(model).tolist() == [0, 0, 0]
+
+
+def test_threads_do_not_draw_from_each_others_generator() -> None:
+    """Replicas build their models in threads, and torch's layers draw from one global generator."""
+    expected = [flat(build("mlp", seed=seed)) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            found = pool.map(lambda seed: flat(build("mlp", seed=seed)), range(8))
+            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -10,6 +10,7 @@ from fedrage_flwr.availability.natural import Natural
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.inline import InlineGrid
+from fedrage_flwr.node import own_partition
 
 
 class Nodes(InlineGrid):
@@ -173,3 +174,29 @@ def test_a_round_ends_at_the_deadline_or_when_enough_have_answered(enough, silen
     assert len(found) == replies
     assert (time.monotonic() - started >= 0.6) == waited
     assert grid.ttls == [0.6, 0.6]  # nodes drop what nobody waits for
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ({}, r"lacks the number partition-id: give flower-supernode --node-config 'partition-id=0 num-partitions=5'"),
+        ({"partition-id": 1}, "lacks the number num-partitions"),
+        ({"partition-id": "1", "num-partitions": 5}, "lacks the number partition-id"),
+        ({"partition-id": 7, "num-partitions": 5}, r"partition-id=7 in the node config must lie in 0\.\.4"),
+        (
+            {"partition-id": 1, "num-partitions": 6},
+            r"num-partitions=6 in the node config, but the run has num_clients=5",
+        ),
+    ],
+)
+def test_o27_a_node_that_does_not_say_whose_data_it_holds(node, says):
+    with pytest.raises(ValueError, match=says):
+        own_partition({"num-clients": 5}, node)
+
+
+def test_o27_the_server_goes_on_without_a_misconfigured_node():
+    """Under ram=natural such a node is left out and the others begin."""
+    grid = Nodes({10: 0, 11: 1, 12: 2}, misfits={12})
+    manager = natural(3)
+    manager.connect(grid)
+    assert sorted(manager.admit(grid, 1).partitions.values()) == [0, 1]

@@ -31,6 +31,7 @@ DATASETS: NameTable = {
     "rotated_cifar10": "fedrage_flwr.data.rotated:RotatedCifar10",
     "linear_gaussian": "fedrage_flwr.data.linear_gaussian:LinearGaussian",
     "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
+    "synthetic": "fedrage_flwr.data.synthetic:Synthetic",
     "private": "fedrage_flwr.data.private:Private",
 }
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
@@ -40,6 +40,20 @@ class Split:
         return len(self.labels)
 
 
+class ClientSource(Protocol):
+    """Makes a client's data of its id when it is asked for; picklable. Equal ids give equal data."""
+
+    @property
+    def examples(self) -> int:
+        """Training and validation examples of each client, in random order."""
+
+    def train(self, client: int) -> Split:
+        """Make these examples."""
+
+    def test(self, client: int) -> np.ndarray:
+        """Return the client's test part: sorted positions in the test split, int64."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Both official splits and how to turn their bytes into what a model sees.
@@ -54,6 +68,7 @@ class Dataset:
         train_owner, test_owner: where examples come with their clients (``partition=natural``): the agent each belongs to,
             int64 (n,), 0..E-1.
         groups: the true group of each of those agents, int64 (E,). For scoring only: no algorithm sees it.
+        source: where clients are made on demand (``partition=natural``): ``train`` is then empty, its shape right.
     """
 
     name: str
@@ -68,6 +83,7 @@ class Dataset:
     train_owner: np.ndarray | None = None
     test_owner: np.ndarray | None = None
     groups: np.ndarray | None = None
+    source: ClientSource | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """What runs in a Ray actor: it acts as the clients it is given messages for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flwr.app import Message, RecordDict
@@ -13,14 +13,26 @@ from fedrage_flwr.grids.base import WorkspaceFactory, new_context
 from fedrage_flwr.grids.executor import Executor
 from fedrage_flwr.training import as_tensor
 
+GROUP = 8
+"""Client states in one object of the store. Each object costs about 2 ms, so one for every state is slow; one for all of a round
+is wasteful: it stays until the last of its states is replaced, and is read whole (docs/scale.md)."""
+
+T = TypeVar("T")
+
+
+def grouped(items: Sequence[T]) -> list[Sequence[T]]:
+    """Cut into groups of ``GROUP``."""
+    return [items[k : k + GROUP] for k in range(0, len(items), GROUP)]
+
 
 @dataclass(frozen=True)
 class Job:
-    """One message on its way to an actor: which of the shared contents it carries, and whose it is."""
+    """One message on its way to an actor: which of the shared contents it carries, whose it is, which group has its state."""
 
     content: int
     metadata: Any
     partition: int
+    group: int | None
 
 
 class Actor:
@@ -37,20 +49,21 @@ class Actor:
         self._executor = Executor(make_client_app(workspace), workspace)
         self._num_clients = num_clients
 
-    def run(self, shared: list[RecordDict], jobs: list[Job], *states: RecordDict | None) -> tuple[Any, ...]:
+    def run(self, shared: list[RecordDict], jobs: list[Job], *groups: Mapping[int, RecordDict]) -> tuple[Any, ...]:
         """Run messages.
 
         Args:
             shared: the contents.
             jobs: the messages.
-            states: of their clients; None where there is none yet.
+            groups: states by partition id, those of the clients among others.
 
         Returns:
-            First a list with each reply and whether the client's state moved; then each of the states that moved, None in
-            the place of the others. Every state is an object of its own, so that it can stay in the store of this node.
+            First a list with each reply and whether the client's state moved; then for each group of the jobs the states that
+            moved, by partition id. The groups are objects of their own, so that they can stay in the store of this node.
         """
         pairs = []
-        for job, state in zip(jobs, states, strict=True):
+        for job in jobs:
+            state = None if job.group is None else groups[job.group][job.partition]
             message = Message(shared[job.content], metadata=job.metadata)  # type: ignore[call-overload]
             context = new_context(job.partition, self._num_clients)
             context.state = state if state is not None else RecordDict()
@@ -58,7 +71,16 @@ class Actor:
         results = self._executor.run(pairs)
         moved = [not _same(context.state, state) for (_, context), (_, state) in zip(pairs, results, strict=True)]
         replies = [(reply, changed) for (reply, _), changed in zip(results, moved, strict=True)]
-        return (replies, *(state if changed else None for (_, state), changed in zip(results, moved, strict=True)))
+        states = [
+            (job.partition, state) for job, (_, state), changed in zip(jobs, results, moved, strict=True) if changed
+        ]
+        return (replies, *_by_group(jobs, dict(states)))
+
+
+def _by_group(jobs: Sequence[Job], states: Mapping[int, RecordDict]) -> list[dict[int, RecordDict]]:
+    return [
+        {job.partition: states[job.partition] for job in group if job.partition in states} for group in grouped(jobs)
+    ]
 
 
 def _same(before: RecordDict, after: RecordDict) -> bool:

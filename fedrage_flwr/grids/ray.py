@@ -3,10 +3,11 @@
 A client always runs on the same actor. One broadcast carries what all messages of a batch share; a message itself is a few
 hundred bytes. The data set lies in the object store once a node and is mapped, not copied, by the actors there.
 
-Client state stays in the object store of the node where it arose (Ray spills it to disk when that is full) and belongs to this
-process, which holds a reference and no data. It is exchanged for the new one when the client's reply arrives, so an actor that
-dies takes nothing with it: a new one takes its place, and the clients whose replies are missing are asked once more, one by one,
-from the state they had. A client that fails again is reported. Only the loss of a whole node loses state; that is reported too.
+Client state stays in the object store of the node where it arose (Ray spills it to disk when that is full), a few clients in one
+object, and belongs to this process, which holds a reference and no data. It is exchanged for the new one when the client's reply
+arrives, so an actor that dies takes nothing with it: a new one takes its place, and the clients whose replies are missing are
+asked once more, one by one, from the state they had. A client that fails again is reported. Only the loss of a whole node loses
+state; that is reported too.
 """
 
 import logging
@@ -20,7 +21,7 @@ import torch
 from flwr.app import Message, RecordDict
 
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.grids.actor import Actor, Job, tensors_as_arrays
+from fedrage_flwr.grids.actor import GROUP, Actor, Job, grouped, tensors_as_arrays
 from fedrage_flwr.grids.base import SimulatedGrid, WorkspaceFactory, error_reply
 from fedrage_flwr.settings import Ge, Gt, Interval
 
@@ -122,7 +123,7 @@ class RayGrid(SimulatedGrid):
         resources = self._ray.cluster_resources()
         self._layout = plan(settings, device, resources.get("CPU", 0), resources.get("GPU", 0), num_clients)
         self._device = device.type
-        self._states: dict[int, Any] = {}  # partition id → reference to the client's state, where there is one
+        self._states: dict[int, Any] = {}  # partition id → reference to the group its state is in, where there is one
         with tensors_as_arrays(self._ray):
             self._factory = self._ray.put(make_workspace)
         self._actors = [self._start_actor() for _ in range(self._layout.actors)]
@@ -147,10 +148,15 @@ class RayGrid(SimulatedGrid):
             batches.setdefault(partition % len(self._actors), []).append(place)
 
         def send(actor: int, places: Sequence[int]) -> list[Any]:
-            jobs = [Job(order[id(messages[k][1].content)], messages[k][1].metadata, messages[k][0]) for k in places]
-            states = [self._states.get(job.partition) for job in jobs]
-            run = self._actors[actor].run.options(num_returns=1 + len(jobs))
-            return run.remote(shared, jobs, *states)  # type: ignore[no-any-return]
+            groups = list(dict.fromkeys(self._states[p] for k in places if (p := messages[k][0]) in self._states))
+            place_of = {group: k for k, group in enumerate(groups)}
+            jobs = []
+            for k in places:
+                partition, message = messages[k]
+                group = place_of.get(self._states.get(partition))
+                jobs.append(Job(order[id(message.content)], message.metadata, partition, group))
+            run = self._actors[actor].run.options(num_returns=1 + len(grouped(jobs)))
+            return run.remote(shared, jobs, *groups)  # type: ignore[no-any-return]
 
         futures = {actor: send(actor, places) for actor, places in batches.items()}
         replies: dict[int, Message] = {}
@@ -164,11 +170,16 @@ class RayGrid(SimulatedGrid):
 
     def client_states(self) -> dict[int, RecordDict]:
         """See ``SimulatedGrid``; the arrays are views of the object store where it is on this machine."""
-        return dict(zip(self._states, self._ray.get(list(self._states.values())), strict=True))
+        references = list(dict.fromkeys(self._states.values()))
+        groups = dict(zip(references, self._ray.get(references), strict=True))
+        return {partition: groups[reference][partition] for partition, reference in self._states.items()}
 
     def restore_client_states(self, states: Mapping[int, RecordDict]) -> None:
         """See ``SimulatedGrid``."""
-        self._states = {partition: self._ray.put(state) for partition, state in states.items() if state}
+        self._states = {}
+        for group in grouped([(partition, state) for partition, state in states.items() if state]):
+            reference = self._ray.put(dict(group))
+            self._states.update((partition, reference) for partition, _ in group)
 
     def close(self) -> None:
         """Stop the actors, and Ray if this grid started it."""
@@ -180,9 +191,9 @@ class RayGrid(SimulatedGrid):
     def _receive(self, returned: Sequence[Any], places: Sequence[int], messages: Sequence[Asked]) -> dict[int, Message]:
         """Wait for the replies of one actor; commit the states that moved."""
         replies = {}
-        for place, state, (reply, moved) in zip(places, returned[1:], self._ray.get(returned[0]), strict=True):
+        for k, (place, (reply, moved)) in enumerate(zip(places, self._ray.get(returned[0]), strict=True)):
             if moved:
-                self._states[messages[place][0]] = state
+                self._states[messages[place][0]] = returned[1 + k // GROUP]
             replies[place] = reply
         return replies
 

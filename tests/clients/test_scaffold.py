@@ -13,7 +13,7 @@ from fedrage_flwr.client_app import make_client_app
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.stacked import StackedModel
-from fedrage_flwr.training import local_sgd
+from fedrage_flwr.training import LocalModel, local_sgd
 from fedrage_flwr.workspace import SplitTensors, Workspace
 
 
@@ -117,3 +117,19 @@ def test_the_hook_takes_a_cohort(federation, settings_of):
         local_sgd(stacked, inputs, targets, hooks, lr=0.1)
         expected = -0.1 * (torch.tensor([[-1.0, -2.0]] * 2) + correction[0])  # ∇f = θ − a = −a
         torch.testing.assert_close(stacked.parameters[0].detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"), [("meta", torch.float32), ("cpu", torch.float64), ("meta", torch.float16)]
+)
+def test_o05_control_variates_follow_the_parameters(federation, settings_of, device, dtype):
+    """They come from the server and from disk as arrays; torch's meta device stands for one that is not there."""
+    world = federation([[1.0, 2.0]])
+    like = world.workspace.model
+    world.workspace.model = LocalModel(like.module.to(dtype), like.example_loss, device)
+    kind = np.empty(0, str(dtype).removeprefix("torch.")).dtype
+    received = {name: {"theta": np.zeros(2, kind)} for name in ("arrays", "control")}
+    memory = {"control": {"theta": np.ones(2, kind)}}
+    task = Task(settings_of("scaffold")[1], received, memory, world.workspace.client(0), world.workspace, 0, 1, {})
+    (correction,), (parameter,) = ScaffoldClient(task).correction, world.workspace.model.parameters
+    assert (correction.device, correction.dtype) == (parameter.device, parameter.dtype) == (torch.device(device), dtype)

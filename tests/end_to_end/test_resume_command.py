@@ -1,6 +1,7 @@
 """``resume=`` typed at the prompt: after a kill, with other settings, on sweeps."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from fedrage_flwr.command import main
 from fedrage_flwr.resume import merge, read_request
 from fedrage_flwr.same import differences
+from fedrage_flwr.sweep_folder import cells
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "fedrage_flwr"]
@@ -115,6 +118,40 @@ def test_each_job_of_a_sweep_goes_on(tmp_path):
     assert f"{jobs[1].relative_to(tmp_path)} is finished: 4 of 4 rounds" in done.stderr
     assert "client.batch_size=0 is not allowed" in done.stderr
     assert (jobs[0] / "model.safetensors").read_bytes() == kept
+
+
+def test_jobs_a_sweep_was_stopped_before_are_started_as_if_nothing_had_happened(tmp_path):
+    """The sweep ended while its second of four jobs began: two folders are missing, one is without its settings."""
+    words = [*SMALL, "num_rounds=3", "strategy=fedavg,scaffold", "seed=range(2)"]
+    subdir = "hydra.sweep.subdir=${hydra.job.num}_${strategy.name}"
+    done = typed(tmp_path, "-m", *words, "hydra.sweep.dir=sweep", subdir)
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(tmp_path / "sweep", tmp_path / "alone")
+    for name in ("2_scaffold", "3_scaffold"):
+        shutil.rmtree(tmp_path / "sweep" / name)
+    for path in (tmp_path / "sweep" / "1_fedavg").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (tmp_path / "sweep" / "1_fedavg" / ".hydra").mkdir()
+    done = typed(tmp_path, "-m", "resume=sweep")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("it had done no round; beginning the first of 3") == 3
+    assert "0_fedavg is finished" in done.stderr
+    jobs = sorted(path.name for path in (tmp_path / "alone").iterdir() if path.is_dir())
+    assert jobs == ["0_fedavg", "1_fedavg", "2_scaffold", "3_scaffold"]
+    for job in jobs:
+        assert differences(tmp_path / "sweep" / job, tmp_path / "alone" / job) == []
+        for name in ("overrides.yaml", "config.yaml"):
+            files = [(tmp_path / sweep / job / ".hydra" / name).read_text() for sweep in ("sweep", "alone")]
+            assert files[0] == files[1]
+
+
+def test_a_sweep_is_split_as_hydra_splits_it(tmp_path):
+    """Parameters of the sweeper come first and what was typed replaces them; globs ask for a group's words."""
+    hydra = {"sweeper": {"params": {"seed": "0,1", "num_rounds": 5}}, "overrides": {"hydra": ["hydra.sweep.dir=x"]}}
+    hydra["overrides"]["task"] = ["seed=3,4", "partition=glob(i*)"]
+    OmegaConf.save(OmegaConf.create({"hydra": hydra}), tmp_path / "multirun.yaml")
+    tail = ["num_rounds=5", "partition=iid"]
+    assert cells(tmp_path) == [["hydra.sweep.dir=x", f"seed={seed}", *tail] for seed in (3, 4)]
 
 
 def test_values_are_compared_not_their_spelling():

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from fedrage_flwr.availability import LAWS
 from fedrage_flwr.config import choices, compose_config, validate
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.run import prepare_run
+from fedrage_flwr.run import pick_device, prepare_run
 
 ROUNDS = [
     "round",
@@ -203,3 +203,23 @@ def test_above_a_number_of_clients_a_fixed_subset_is_evaluated(simulate):
 def test_every_model_trains(simulate, model):
     _, summary = simulate(f"model={model}", "num_rounds=2", "num_clients=6", "partition=iid", "client.local_steps=1")
     assert 0 <= summary["accuracy_mean_last10"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("word", "available", "device"), [("auto", False, "cpu"), ("auto", True, "cuda"), ("cpu", True, "cpu")]
+)
+def test_o05_auto_takes_what_there_is(monkeypatch, word, available, device):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: available)
+    assert pick_device(word).type == device
+
+
+def test_o05_cuda_that_is_not_there_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="device=cuda: this machine has no CUDA device"):
+        prepare_run(validate(compose_config(["device=cuda"])))
+
+
+def test_o05_the_log_says_where_it_computes(simulate, caplog):
+    with caplog.at_level("INFO"):
+        simulate("num_rounds=1")
+    assert sum(record.getMessage() == "computing on cpu" for record in caplog.records) == 1

@@ -1,17 +1,17 @@
-"""Every strategy gives the same bits on every grid: model, records, server memory, client state, participants, evaluation."""
+"""Every strategy gives the same bits on every grid, with and without cohorts: models, tables, participants, server memory, client
+state. The reference is the inline grid that trains one client at a time.
+"""
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord
 
-from clients.base import write_settings
+from fedrage_flwr.checkpoint import pack, read_newest
 from fedrage_flwr.config import choices, compose_config, validate
-from fedrage_flwr.evaluation import ClientMeasure
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import RayGrid
-from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_local_model, make_strategy, prepare_run
+from fedrage_flwr.run import WorkspaceFactory, prepare_run, run
+from fedrage_flwr.same import differences
 
 CPU = torch.device("cpu")
 JOB = (
@@ -21,59 +21,76 @@ JOB = (
     "partition=iid",
     "client.local_steps=3",
     "ram.epsilon=0.5",
+    "num_rounds=6",
 )
+REFERENCE = (0, "off")  # Ray actors (none: inline) and engine.cohort
+CELLS = [(actors, cohort) for actors in (0, 1, 2) for cohort in ("off", "2") if (actors, cohort) != REFERENCE]
+QUICK = [(2, "off")]
 
 
 @pytest.fixture(scope="module")
 def grids():
-    """One of each, used by all strategies one after another: a grid knows nothing of the algorithm."""
-    config = validate(compose_config([*JOB, "backend=ray", "backend.num_actors=2"]))
-    prepared = prepare_run(config)
-    factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
-    ray = RayGrid.create(config.backend, config.all_clients, factory, CPU)
-    yield {"inline": InlineGrid.create(None, config.all_clients, factory, CPU), "ray": ray}
-    ray.close()
+    """Makes a grid when it is first asked for; all strategies use it one after another: a grid knows nothing of the algorithm."""
+    made = {}
+
+    def grid(actors, cohort):
+        if (actors, cohort) not in made:
+            words = ["backend=ray", f"backend.num_actors={actors}", "backend.num_cpus=0.1"] if actors else []
+            config = validate(compose_config([*JOB, *words, f"engine.cohort={cohort}"]))
+            prepared = prepare_run(config)
+            factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
+            kind = RayGrid if actors else InlineGrid
+            made[actors, cohort] = kind.create(config.backend, config.all_clients, factory, CPU)
+        return made[actors, cohort]
+
+    yield grid
+    for one in reversed(made.values()):  # the first one started Ray
+        one.close()
 
 
-def everything(grid, word):
-    """Run six rounds; return all that must not depend on the grid."""
-    config = validate(compose_config([*JOB, f"strategy={word}"]))
-    prepared = prepare_run(config)
-    strategy = make_strategy(config, prepared.manager)
-    train_config = ConfigRecord({"seed": 3, **write_settings(config.client)})
-    outcomes = []
-    watcher = type("Watcher", (), {"after_round": lambda self, round: outcomes.append(tuple(round.outcomes))})()
-    grid.restore_client_states({})
-    result = strategy.start(
-        grid,
-        strategy.initial_arrays(lambda k: to_record(make_local_model(config, prepared.dataset, CPU, k).arrays())),
-        6,
-        train_config=train_config,
-        manager=prepared.manager,
-        callbacks=[watcher],
-    )
-    bits = {
-        "arrays": to_arrays(result.arrays),
-        **{name: to_arrays(r) for name, r in strategy.records.items()},
-        **strategy.memory,
-    }
-    for client, state in sorted(grid.client_states().items()):
-        for name, record in state.items():
-            if isinstance(record, ArrayRecord):
-                bits[f"client {client} {name}"] = to_arrays(record)
-    if strategy.personal:
-        measured = ClientMeasure(strategy, grid, train_config)(result.arrays, 6)
-        bits["evaluation"] = {"accuracy": measured.client_accuracy, "loss": measured.client_loss, **measured.extra}
-    return outcomes, bits
+@pytest.fixture(scope="module")
+def result_of(grids, tmp_path_factory):
+    """Run the job of a strategy on a grid, once; returns its folder."""
+    folders = {}
+
+    def result(word, cell):
+        if (word, cell) not in folders:
+            folders[word, cell] = tmp_path_factory.mktemp("run")
+            grid = grids(*cell)
+            grid.restore_client_states({})
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("fedrage_flwr.run.make_grid", lambda *arguments: grid)
+                patch.setattr(grid, "close", lambda: None)
+                run(prepare_run(validate(compose_config([*JOB, f"strategy={word}"]))), folders[word, cell])
+        return folders[word, cell]
+
+    return result
+
+
+def state(folder):
+    """Everything a run remembers, split into plain values and arrays."""
+    checkpoint, _ = read_newest(folder / "checkpoint")
+    assert checkpoint.round == 6
+    parts = dict(checkpoint.parts)
+    parts.pop("totals")  # holds times; what it counts stands in the summary
+    return pack({"arrays": checkpoint.arrays, **parts})
+
+
+def agree(first, second):
+    assert differences(first, second) == []
+    (values, arrays), (other_values, other_arrays) = state(first), state(second)
+    values.pop("tables"), other_values.pop("tables")  # bytes, with those of the seconds
+    assert values == other_values
+    assert arrays.keys() == other_arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(other_arrays[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("word", choices("strategy"))
-def test_inline_and_ray_agree_to_the_bit(grids, word):
-    (expected_outcomes, expected), (outcomes, found) = (everything(grids[name], word) for name in ("inline", "ray"))
-    assert outcomes == expected_outcomes
-    assert all(outcome.outcome == "averaged" for round in outcomes for outcome in round), outcomes
-    assert found.keys() == expected.keys()
-    for name, arrays in expected.items():
-        assert found[name].keys() == arrays.keys(), name
-        for key, array in arrays.items():
-            np.testing.assert_array_equal(found[name][key], array, err_msg=f"{name} {key}")
+@pytest.mark.parametrize(
+    "cell", [pytest.param(cell, marks=() if cell in QUICK else pytest.mark.slow) for cell in CELLS], ids=str
+)
+def test_same_bits_on_every_grid(result_of, cell, word):
+    reference = result_of(word, REFERENCE)
+    assert "averaged" in (reference / "participation.csv").read_text()
+    agree(reference, result_of(word, cell))

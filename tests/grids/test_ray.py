@@ -182,7 +182,8 @@ def test_a_state_lost_with_its_node_is_reported_and_the_client_starts_anew(poiso
 
     grid, inline, config = poisoned
     grid.restore_client_states({})
-    ask(grid, config, [4, 6], 1)
+    ask(grid, config, [4], 1)  # one by one: their states are two objects
+    ask(grid, config, [6], 1)
     free([grid._states[4]])
     lost, kept = ask(grid, config, [4, 6], 2)
     assert lost.error.reason == "its state was lost with a Ray node; it starts anew the next time"

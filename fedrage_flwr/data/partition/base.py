@@ -42,6 +42,11 @@ class PartitionSettings:
         """Return the numbers of one draw."""
         return generator(self.seed, Stream.PARTITION, draw)
 
+    def validation_sizes(self, sizes: Indices) -> Indices:
+        """Return ⌊f n⌋, how many of n examples are held out for validation, for each of ``sizes``."""
+        # 0.29 * 100 is 28.999999999999996 in floats
+        return np.asarray(np.floor(self.validation_fraction * sizes + 1e-9).astype(np.int64))
+
 
 @dataclass(frozen=True, eq=False)
 class ClientIndices:
@@ -56,9 +61,9 @@ class ClientIndices:
 class Clients(Sequence[ClientIndices]):
     """The clients of a partition, each made when asked for. Attributes: per client, its ``train``, ``validation``, ``test``."""
 
-    train: Parts
-    validation: Parts
-    test: Parts
+    train: Sequence[Indices]
+    validation: Sequence[Indices]
+    test: Sequence[Indices]
 
     def __len__(self) -> int:
         return len(self.train)
@@ -151,29 +156,28 @@ class BasePartitioner(ABC):
     def parts(self, owner: Indices, test_owner: Indices, num_clients: int, notes: Sequence[str] = ()) -> Partition:
         """Make the partition of what each client owns; validation examples are drawn from its training examples."""
         train, validation = self._hold_out(owner, num_clients)
-        clients = Clients(*(examples_of(who, num_clients) for who in (train, validation, test_owner)))
-        return Partition(clients, (*notes, *self._remarks(clients, test_owner)))
+        own, held_out, test = (examples_of(who, num_clients) for who in (train, validation, test_owner))
+        return Partition(Clients(own, held_out, test), (*notes, *self._remarks(held_out, test, test_owner)))
 
     def _hold_out(self, owner: Indices, num_clients: int) -> tuple[Indices, Indices]:
         """Split each client's n examples at random into n - ⌊f n⌋ for training and ⌊f n⌋ for validation, f < 1."""
         position = positions_within(owner, num_clients, self.settings.generator(Draw.VALIDATION))
         sizes = np.bincount(owner[owner != UNUSED], minlength=num_clients)
-        # 0.29 * 100 is 28.999999999999996 in floats
-        held_out = np.floor(self.settings.validation_fraction * sizes + 1e-9).astype(np.int64)
+        held_out = self.settings.validation_sizes(sizes)
         validating = (owner != UNUSED) & (position < held_out[owner])
         return np.where(validating, UNUSED, owner), np.where(validating, owner, UNUSED)
 
-    def _remarks(self, clients: Clients, test_owner: Indices) -> list[str]:
+    def _remarks(self, validation: Parts, test: Parts, test_owner: Indices) -> list[str]:
         name, notes = self.settings.name, []
         if unused := int(np.count_nonzero(test_owner == UNUSED)):
             notes.append(
                 f"{name}: {unused:,} of {len(test_owner):,} test examples unused: nobody trains on their class"
             )
-        if empty := int(np.count_nonzero(clients.test.sizes == 0)):
-            notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no test examples")
-        empty = int(np.count_nonzero(clients.validation.sizes == 0))
+        if empty := int(np.count_nonzero(test.sizes == 0)):
+            notes.append(f"{name}: {empty:,} of {len(test):,} clients have no test examples")
+        empty = int(np.count_nonzero(validation.sizes == 0))
         if empty and self.settings.validation_fraction > 0:
-            notes.append(f"{name}: {empty:,} of {len(clients):,} clients have no validation examples")
+            notes.append(f"{name}: {empty:,} of {len(validation):,} clients have no validation examples")
         return notes
 
 
@@ -188,6 +192,10 @@ class Partitioner(BasePartitioner):
 
     def share(self, dataset: Dataset, num_clients: int, rare_clients: int) -> Partition:
         """See the base class."""
+        if dataset.source is not None:
+            raise UserError(
+                f"partition={self.settings.name}: dataset={dataset.name} makes its clients; type partition=natural"
+            )
         if dataset.train_owner is not None:
             raise UserError(
                 f"partition={self.settings.name}: the examples of dataset={dataset.name} come with their clients; "

@@ -1,13 +1,14 @@
 """``partition=natural``: examples come with their clients, as the data set says."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrage_flwr.data.dataset import Dataset
-from fedrage_flwr.data.partition.base import BasePartitioner, Partition, PartitionSettings
-from fedrage_flwr.data.partition.sharing import Indices
+from fedrage_flwr.data.dataset import ClientSource, Dataset
+from fedrage_flwr.data.partition.base import BasePartitioner, Clients, Partition, PartitionSettings
+from fedrage_flwr.data.partition.sharing import Drawn, Indices
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.settings import Ge
 
@@ -26,6 +27,8 @@ class Natural(BasePartitioner):
 
     def share(self, dataset: Dataset, num_clients: int, rare_clients: int) -> Partition:
         """See the base class; there must be as many clients, those held out included, as agents."""
+        if dataset.source is not None:
+            return self._made(dataset.source, num_clients)
         if dataset.train_owner is None or dataset.test_owner is None:
             raise UserError(
                 f"partition=natural: the examples of dataset={dataset.name} belong to nobody; choose another partition"
@@ -41,6 +44,16 @@ class Natural(BasePartitioner):
         shared = self.parts(client_of[dataset.train_owner], client_of[dataset.test_owner], agents)
         return shared if dataset.groups is None else replace(shared, groups=dataset.groups[agent_of])
 
+    def _made(self, source: ClientSource, num_clients: int) -> Partition:
+        """Clients made on demand: positions are in what the source makes of each; the last ones are for validation."""
+        if self.settings.order is not None:
+            raise UserError("partition.order: clients are made of their ids here; give null")
+        everything = np.arange(source.examples)
+        train = len(everything) - int(self.settings.validation_sizes(np.array(len(everything))))
+        parts = [everything[:train], everything[train:]]
+        own, held_out = (Drawn(num_clients, partial(_constant, part)) for part in parts)
+        return Partition(Clients(own, held_out, Drawn(num_clients, source.test)), ())
+
     def _order(self, agents: int) -> Indices:
         order = self.settings.order
         if order is None:
@@ -48,3 +61,7 @@ class Natural(BasePartitioner):
         if sorted(order) != list(range(agents)):
             raise UserError(f"partition.order={order}: name each of the agents 0 to {agents - 1} once, or null")
         return np.array(order, dtype=np.int64)
+
+
+def _constant(part: Indices, client: int) -> Indices:
+    return part

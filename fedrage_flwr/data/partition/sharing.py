@@ -1,6 +1,6 @@
 """Array tools of the partitioners. ``owner[j]`` is the client of example j, int64, ``UNUSED`` for none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -41,6 +41,31 @@ class Parts(Sequence[Indices]):
             return tuple(self[i] for i in range(*client.indices(len(self))))
         i = range(len(self))[client]  # IndexError where there is none
         return self.examples[self.bounds[i] : self.bounds[i + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Sequence[Indices]):
+    """Each client's examples, made when asked for: nothing at all is held for a client.
+
+    Attributes:
+        num_clients: N.
+        draw: makes those of one client.
+    """
+
+    num_clients: int
+    draw: Callable[[int], Indices]
+
+    def __len__(self) -> int:
+        return self.num_clients
+
+    @overload
+    def __getitem__(self, client: int) -> Indices: ...
+    @overload
+    def __getitem__(self, client: slice) -> tuple[Indices, ...]: ...
+    def __getitem__(self, client: int | slice) -> Indices | tuple[Indices, ...]:
+        if isinstance(client, slice):
+            return tuple(self[i] for i in range(*client.indices(len(self))))
+        return self.draw(range(len(self))[client])  # IndexError where there is none
 
 
 def examples_of(owner: Indices, num_clients: int) -> Parts:
