@@ -70,6 +70,22 @@ class EvaluateSettings:
 
 
 @dataclass(frozen=True)
+class PrivacySettings:
+    """Differential privacy of clients (``strategies.private``)."""
+
+    clip: Annotated[float, Gt(0)] | None
+    clip_others: Annotated[float, Gt(0)]
+    noise_multiplier: Annotated[float, Ge(0)]
+    delta: Annotated[float, Interval(gt=0, lt=1)]
+
+    def __post_init__(self) -> None:
+        if self.noise_multiplier and self.clip is None:
+            raise ValueError(
+                f"privacy.noise_multiplier={self.noise_multiplier:g} needs privacy.clip, the bound it multiplies"
+            )
+
+
+@dataclass(frozen=True)
 class TunedSettings:
     """Whether an experiment wants tuned settings, and where they come from."""
 
@@ -93,11 +109,13 @@ class Config:
     checkpoint_every: Annotated[int, Ge(1)]
     device: Literal["auto", "cpu", "cuda"]
     node_wait_s: Annotated[float, Gt(0)]
+    deadline_s: Annotated[float, Gt(0)] | None
     resume: str | None
     resume_force: list[str]
     engine: EngineSettings
     tuned: TunedSettings
     evaluate: EvaluateSettings
+    privacy: PrivacySettings
     strategy: Any
     client: Any
     ram: Any
@@ -132,7 +150,12 @@ class Config:
 
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "tuned": TunedSettings, "evaluate": EvaluateSettings}
+SECTIONS: Mapping[str, type[Any]] = {
+    "engine": EngineSettings,
+    "tuned": TunedSettings,
+    "evaluate": EvaluateSettings,
+    "privacy": PrivacySettings,
+}
 
 
 def conf_dir() -> Path:

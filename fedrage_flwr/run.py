@@ -1,6 +1,7 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
+import secrets
 import sys
 import time
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
 from strategies.base import BaseStrategy
+from strategies.private import private
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,14 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     if not remote and (config.dataset.name == "private" or law.terms is not None):
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
         raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
+    if config.deadline_s is not None and (not remote or law.terms is not None):
+        where = "is for Flower's nodes (flwr run)" if not remote else f"ram={config.ram.name} has ram.deadline_s"
+        raise UserError(f"deadline_s={config.deadline_s:g}: {where}")
+    if remote and config.privacy.noise_multiplier and config.checkpoint_every != 1:
+        raise UserError(
+            f"checkpoint_every={config.checkpoint_every}: privacy.noise_multiplier on Flower's nodes needs checkpoint_every=1, or"
+            " rounds done again after a stop would be released twice and counted once"
+        )
     prepare(config.dataset)
     dataset = load_shared(config.dataset, load_dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
@@ -102,7 +112,7 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
             )
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
-    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
+    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
     return Prepared(config, device, dataset, shared, manager, rare)
 
 
@@ -186,7 +196,7 @@ def run(
     log.info("computing on %s", prepared.device.type)
     for note in prepared.partition.notes:
         log.info("%s", note)
-    strategy = make_strategy(config, prepared.manager)
+    strategy = make_strategy(config, prepared.manager, None if remote is None else secrets.randbits(128))
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
@@ -291,6 +301,7 @@ def run(
     save_model(folder / "polyak.safetensors", average, averages)
     seconds = checkpoints.seconds_before + time.perf_counter() - started
     summary = _summary(prepared, evaluate, totals, polyak_accuracy, seconds)
+    summary.update(strategy.summary_entries())
     summary.update(_group_recovery(prepared, strategy, evaluate))
     if ledger is not None:
         summary.update(ledger.summary())
@@ -322,9 +333,11 @@ def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> N
         raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
-def make_strategy(config: Config, manager: RandomAccessClientManager) -> BaseStrategy:
-    """Make the server half; only an oracle is told the marginals."""
+def make_strategy(config: Config, manager: RandomAccessClientManager, secret: int | None = None) -> BaseStrategy:
+    """Make the server half; only an oracle is told the marginals. ``secret``: see ``strategies.private``."""
     chosen: type[BaseStrategy] = lookup(STRATEGIES, config.strategy.name)
+    if config.privacy.clip is not None:
+        chosen = private(chosen, config.privacy, config.seed, secret)
     if chosen.told_marginals:
         told = manager.law.marginals().values
         return chosen(config.strategy, config.client, config.num_clients, marginals=told)  # type: ignore[call-arg]
