@@ -212,6 +212,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(a) for a in arguments)
     if origin in (list, Sequence):
         return f"a list, each {describe(arguments[0])}"
+    if origin is dict:
+        return "names with values, {name: value, …}"
     words = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     return words.get(hint, str(hint))
 

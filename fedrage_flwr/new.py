@@ -22,7 +22,7 @@ USAGE = "python -m fedrage_flwr.new strategy NAME, a name in small letters such 
 FILES = {
     "strategies/$name.py": '''"""$title, the server half: who wrote it, where, and which equation.
 
-    θ̂ = (1/|S^t|) Σ_{i∈S^t} θ_i
+θ̂ = (1/|S^t|) Σ_{i∈S^t} θ_i
 """
 
 from collections.abc import Sequence
