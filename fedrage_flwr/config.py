@@ -25,11 +25,11 @@ from fedrage_flwr.availability import LAWS
 from fedrage_flwr.data import DATASETS, PARTITIONS
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids import GRIDS
+from fedrage_flwr.loggers import LOGGERS
 from fedrage_flwr.models import MODELS
 from fedrage_flwr.settings import Ge, Gt, Interval, NameTable, lookup
 from strategies import STRATEGIES
 
-LOGGERS: NameTable = {"csv": "fedrage_flwr.results:CsvLogger"}
 TABLES: Mapping[str, NameTable] = {
     "strategy": STRATEGIES,
     "client": CLIENTS,

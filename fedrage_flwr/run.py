@@ -31,6 +31,7 @@ from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.ledger import Ledger
+from fedrage_flwr.loggers import LOGGERS, Logger, make_logger
 from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
@@ -81,6 +82,7 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     """
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
+    lookup(LOGGERS, config.logger.name).require()
     device = pick_device(config.device)
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
@@ -147,6 +149,15 @@ def run(
         UserError: the folder holds a run already, or the run ended because no reply could be used.
         Interrupted: SIGTERM or SIGINT came; a checkpoint is written.
     """
+    with make_logger(prepared.config, folder) as logger:
+        summary = _run(prepared, folder, logger, remote, checkpoint)
+        logger.finish(summary)
+    return summary
+
+
+def _run(
+    prepared: Prepared, folder: Path, logger: Logger, remote: Grid | None, checkpoint: Checkpoint | None
+) -> dict[str, Any]:
     config = prepared.config
     if checkpoint is None and (folder / "rounds.csv").exists():
         raise UserError(f"{folder} already holds a run; choose another folder")
@@ -211,8 +222,20 @@ def run(
             ),
             checkpoint,
         )
-        with Progress(config.num_rounds, strategy.progress) as progress, checkpoints if simulated else nullcontext():
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints, progress]
+        title = " · ".join((config.strategy.name, config.ram.name, config.dataset.name))
+        shown = Progress(title, config.num_rounds, prepared.rare, lambda: evaluate.last_evaluation, strategy.progress)
+        with shown as progress, checkpoints if simulated else nullcontext():
+            callbacks: list[Callback] = [
+                evaluate,
+                polyak,
+                totals,
+                tables,
+                logger,
+                empty,
+                diverged,
+                checkpoints,
+                progress,
+            ]
             if ledger is not None:
                 callbacks.insert(0, ledger)
             arrays = strategy.start(
