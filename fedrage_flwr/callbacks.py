@@ -100,6 +100,7 @@ class Evaluate:
             "accuracy": evaluation.accuracy,
             "loss": evaluation.loss,
             **self._client_measures(evaluation),
+            **evaluation.measures,
         }
         self.accuracies[round.number] = evaluation.accuracy
         self.last, self.last_evaluation = round.evaluation, evaluation

@@ -61,6 +61,7 @@ class EvaluateSettings:
     faa_batch_size: Annotated[int, Ge(1)]
     faa_lrs: list[Annotated[float, Gt(0)]]
     cache: str
+    metrics: list[str]
 
     def __post_init__(self) -> None:
         if not self.faa_lrs:

@@ -24,6 +24,7 @@ from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_size
 from fedrage_flwr.config import Config
+from fedrage_flwr.custom_metric import Metric, load_metrics
 from fedrage_flwr.data import Dataset, Partition, load_dataset, partition, prepare
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
@@ -60,6 +61,7 @@ class Prepared:
         dataset, partition: data in memory and who holds what.
         manager: holds the participation law over the N training clients.
         rare: bool (N,).
+        metrics: the user's own, by name.
     """
 
     config: Config
@@ -68,6 +70,7 @@ class Prepared:
     partition: Partition
     manager: RandomAccessClientManager
     rare: np.ndarray
+    metrics: Mapping[str, Metric]
 
 
 def prepare_run(config: Config, remote: bool = False) -> Prepared:
@@ -83,6 +86,9 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
     lookup(LOGGERS, config.logger.name).require()
+    if config.evaluate.metrics and (remote or lookup(STRATEGIES, config.strategy.name).personal):
+        why = "clients of Flower's own" if remote else f"the clients of strategy={config.strategy.name}"
+        raise UserError(f"evaluate.metrics={config.evaluate.metrics}: measured where the server predicts, not by {why}")
     device = pick_device(config.device)
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
@@ -94,7 +100,8 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     check(config, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
-    return Prepared(config, device, dataset, shared, manager, rare)
+    metrics = load_metrics(config.evaluate.metrics, dataset)
+    return Prepared(config, device, dataset, shared, manager, rare, metrics)
 
 
 def pick_device(word: str) -> torch.device:
@@ -181,6 +188,8 @@ def _run(
         optimum = attainable_losses(config, prepared.dataset, prepared.partition, prepared.device)
         measures += ["faa", *(["held_out_faa"] if config.held_out_clients else [])]
         client_columns.append("excess_risk")
+    measures += prepared.metrics
+    client_columns += prepared.metrics
     old = checkpoint is not None
     tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns, resumed=old)
     train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
@@ -332,7 +341,9 @@ def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_c
         everyone = prepared.manager.everyone
         return lambda arrays, round: ClientMeasure(strategy, everyone(grid), train_config, clients)(arrays, round)
     model = make_local_model(config, dataset, prepared.device)
-    return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
+    return ServerMeasure(
+        model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients, prepared.metrics
+    )
 
 
 def _group_recovery(prepared: Prepared, strategy: BaseStrategy, evaluate: Evaluate) -> dict[str, float]:
@@ -354,7 +365,13 @@ def _summary(
     last: Mapping[str, float | None] = evaluate.last
     accuracies = evaluate.last_accuracies()
     measures = ("client_accuracy_min", "client_accuracy_worst10pct", "client_accuracy_std", "rare_client_accuracy")
-    further = ("faa", "held_out_faa", "excess_risks_below_zero", *(["loss"] if np.isnan(polyak_accuracy) else []))
+    further = (
+        "faa",
+        "held_out_faa",
+        "excess_risks_below_zero",
+        *(["loss"] if np.isnan(polyak_accuracy) else []),
+        *prepared.metrics,
+    )
     return {
         **{word: getattr(config, word).name for word in words},
         "seed": config.seed,
