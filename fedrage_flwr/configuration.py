@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from clients.base import ClientSettings
 from fedrage_flwr.config import SECTIONS, TABLES, Config, choices, conf_dir, describe
 from fedrage_flwr.help import GROUPS, describe_file
@@ -87,12 +85,10 @@ def _word(group: str, word: str, base: Mapping[str, Entry]) -> Iterator[str]:
     yield from ("", f"### `{group}={word}`", "", f"{describe_file(path).rstrip('.')}.")
     own = entries(path)
     if group == "strategy":
-        names = {section: OmegaConf.load(path)[section].name for section in ("strategy", "client")}
+        names = {section: own[f"{section}.name"].default for section in ("strategy", "client")}
         rows = [row for section, name in names.items() for row in _rows(_settings(section, name), own, f"{section}.")]
     else:
-        rows = _rows(
-            _settings(group, OmegaConf.load(path).name), {f"{group}.{k}": e for k, e in own.items()}, f"{group}."
-        )
+        rows = _rows(_settings(group, own["name"].default), {f"{group}.{k}": e for k, e in own.items()}, f"{group}.")
     rows = [
         [row[0], row[1], row[2], row[3] or base.get(row[0].strip("`"), Entry("", "")).meaning]
         for row in rows

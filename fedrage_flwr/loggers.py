@@ -111,18 +111,18 @@ class TensorBoard(Logger):
         from torch.utils.tensorboard import SummaryWriter
 
         purge = first_round if first_round > 1 else None
-        self._writer = SummaryWriter(self.folder / "tensorboard", purge_step=purge)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(self.folder / "tensorboard", purge_step=purge)
         text = "\n".join(f"    {name}: {value}" for name, value in self.parameters.items())
-        self._writer.add_text("settings", text, first_round)  # type: ignore[no-untyped-call]
+        self._writer.add_text("settings", text, first_round)
 
     def write(self, numbers: Mapping[str, float], round: int) -> None:
         """One scalar for each."""
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, round)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, round)
 
     def end(self, finished: bool) -> None:
         """Flush."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 @dataclass(frozen=True)

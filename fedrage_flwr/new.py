@@ -115,9 +115,9 @@ def texts(name: str, root: Path) -> dict[Path, str]:
         raise UserError(f"{name}: this name is in use, see python -m fedrage_flwr --help")
     words = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
     made = {root / _fill(path, words): _fill(text, words) for path, text in FILES.items()}
-    for path in made:
-        if path.exists():
-            raise UserError(f"{name}: {path.relative_to(root)} exists already; nothing is overwritten")
+    for file in made:
+        if file.exists():
+            raise UserError(f"{name}: {file.relative_to(root)} exists already; nothing is overwritten")
     for path, (table, line) in TABLES.items():
         made[root / path] = _with_line(root / path, table, _fill(line, words))
     return made

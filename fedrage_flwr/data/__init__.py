@@ -31,6 +31,7 @@ DATASETS: NameTable = {
     "linear_gaussian": "fedrage_flwr.data.linear_gaussian:LinearGaussian",
     "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
     "private": "fedrage_flwr.data.private:Private",
+    "file": "fedrage_flwr.data.npz:NpzFile",
 }
 
 PARTITIONS: NameTable = {
