@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("quickstart", "own-data", "own-model", "own-algorithm")
+PAGES = ("quickstart", "own-data", "own-huggingface", "own-trace", "own-model", "own-algorithm", "own-metric", "choose")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"# ([\w./-]+\.(?:py|yaml))(?:, in (\w+))?\n")
 
@@ -58,6 +58,8 @@ def run(words: list[str], home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(copy, page):
+    if page == "own-huggingface":
+        pytest.importorskip("datasets", reason="needs pip install datasets")
     for kind, text in blocks(page):
         perform(kind, text, copy)
 
