@@ -12,5 +12,6 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 def on_page_content(page: str, **_: Any) -> str:
     """Replace what the arithmatex extension has marked."""
     return FORMULA.sub(
-        lambda found: convert(html.unescape(found[2]).strip(), display="inline" if found[1] == "span" else "block"), page
+        lambda found: convert(html.unescape(found[2]).strip(), display="inline" if found[1] == "span" else "block"),
+        page,
     )
