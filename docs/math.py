@@ -9,9 +9,9 @@ from latex2mathml.converter import convert
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
-def on_page_content(page: str, **_: Any) -> str:
+def on_page_content(content: str, **_: Any) -> str:
     """Replace what the arithmatex extension has marked."""
     return FORMULA.sub(
         lambda found: convert(html.unescape(found[2]).strip(), display="inline" if found[1] == "span" else "block"),
-        page,
+        content,
     )
