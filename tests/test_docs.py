@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("quickstart", "own-data", "own-huggingface", "own-trace", "own-model", "own-algorithm", "own-metric", "choose")
+PAGES = ("quickstart", "own-data", "own-huggingface", "own-trace", "own-model", "own-algorithm", "own-metric")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"# ([\w./-]+\.(?:py|yaml))(?:, in (\w+))?\n")
 
