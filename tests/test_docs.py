@@ -48,7 +48,8 @@ def perform(kind: str, text: str, home: Path) -> None:
 
 
 def run(words: list[str], home: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(home), **quiet}
     python = f'python() {{ "{sys.executable}" "$@"; }}\n'  # this one, whatever is called so here
     words = [*words[:-1], python + words[-1]] if words[0] == "bash" else words
     done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
