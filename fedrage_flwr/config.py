@@ -25,11 +25,11 @@ from fedrage_flwr.availability import LAWS
 from fedrage_flwr.data import DATASETS, PARTITIONS
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids import GRIDS
+from fedrage_flwr.loggers import LOGGERS
 from fedrage_flwr.models import MODELS
 from fedrage_flwr.settings import Ge, Gt, Interval, NameTable, lookup
 from strategies import STRATEGIES
 
-LOGGERS: NameTable = {"csv": "fedrage_flwr.results:CsvLogger"}
 TABLES: Mapping[str, NameTable] = {
     "strategy": STRATEGIES,
     "client": CLIENTS,
@@ -63,6 +63,7 @@ class EvaluateSettings:
     faa_batch_size: Annotated[int, Ge(1)]
     faa_lrs: list[Annotated[float, Gt(0)]]
     cache: str
+    metrics: list[str]
 
     def __post_init__(self) -> None:
         if not self.faa_lrs:
@@ -263,6 +264,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(a) for a in arguments)
     if origin in (list, Sequence):
         return f"a list, each {describe(arguments[0])}"
+    if origin is dict:
+        return "names with values, {name: value, …}"
     words = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     return words.get(hint, str(hint))
 

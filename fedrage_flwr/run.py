@@ -25,6 +25,7 @@ from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopReque
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
+from fedrage_flwr.custom_metric import Metric, load_metrics
 from fedrage_flwr.data import Dataset, Partition, load_dataset, on_validation, partition, prepare
 from fedrage_flwr.errors import Diverged, Interrupted, UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
@@ -32,6 +33,7 @@ from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.ledger import Ledger
+from fedrage_flwr.loggers import LOGGERS, Logger, make_logger
 from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
@@ -62,6 +64,7 @@ class Prepared:
         dataset, partition: data in memory and who holds what.
         manager: holds the participation law over the N training clients.
         rare: bool (N,).
+        metrics: the user's own, by name.
     """
 
     config: Config
@@ -70,6 +73,7 @@ class Prepared:
     partition: Partition
     manager: RandomAccessClientManager
     rare: np.ndarray
+    metrics: Mapping[str, Metric]
 
 
 def prepare_run(config: Config, remote: bool = False) -> Prepared:
@@ -86,6 +90,10 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         raise UserError(f"seeds={config.seeds}: only in simulation; start a run for each seed=K")
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
+    lookup(LOGGERS, config.logger.name).require()
+    if config.evaluate.metrics and (remote or lookup(STRATEGIES, config.strategy.name).personal):
+        why = "clients of Flower's own" if remote else f"the clients of strategy={config.strategy.name}"
+        raise UserError(f"evaluate.metrics={config.evaluate.metrics}: measured where the server predicts, not by {why}")
     device = pick_device(config.device)
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
@@ -113,7 +121,8 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
-    return Prepared(config, device, dataset, shared, manager, rare)
+    metrics = load_metrics(config.evaluate.metrics, dataset)
+    return Prepared(config, device, dataset, shared, manager, rare, metrics)
 
 
 def pick_device(word: str) -> torch.device:
@@ -187,6 +196,15 @@ def run(
         UserError: the folder holds a run already, or the run ended because no reply could be used.
         Interrupted: SIGTERM or SIGINT came; a checkpoint is written.
     """
+    with make_logger(prepared.config, folder) as logger:
+        summary = _run(prepared, folder, logger, remote, checkpoint)
+        logger.finish(summary)
+    return summary
+
+
+def _run(
+    prepared: Prepared, folder: Path, logger: Logger, remote: Grid | None, checkpoint: Checkpoint | None
+) -> dict[str, Any]:
     config = prepared.config
     if checkpoint is None and (folder / "rounds.csv").exists():
         raise UserError(f"{folder} already holds a run; choose another folder")
@@ -211,6 +229,8 @@ def run(
         optimum = attainable_losses(config, prepared.dataset, prepared.partition, prepared.device)
         measures += ["faa", *(["held_out_faa"] if config.held_out_clients else [])]
         client_columns.append("excess_risk")
+    measures += prepared.metrics
+    client_columns += prepared.metrics
     old = checkpoint is not None
     tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns, resumed=old)
     train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
@@ -255,14 +275,18 @@ def run(
             ),
             checkpoint,
         )
-        shown = company is None or company.shown
+        title = " · ".join((config.strategy.name, config.ram.name, config.dataset.name))
+        dashboard = Progress(
+            title, config.num_rounds, prepared.rare, lambda: evaluate.last_evaluation, strategy.progress
+        )
         with (
-            Progress(config.num_rounds, strategy.progress) if shown else nullcontext() as progress,
+            dashboard if company is None or company.shown else nullcontext() as progress,
             stop if simulated and company is None else nullcontext(),
         ):
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints]
-            if progress is not None:
-                callbacks.append(progress)
+            callbacks: list[Callback] = [
+                evaluate, polyak, totals, tables, logger, empty, diverged, checkpoints,
+                *([progress] if progress else []),
+            ]  # fmt: skip
             if ledger is not None:
                 callbacks.insert(0, ledger)
             arrays = strategy.start(
@@ -370,7 +394,9 @@ def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_c
         everyone = prepared.manager.everyone
         return lambda arrays, round: ClientMeasure(strategy, everyone(grid), train_config, clients)(arrays, round)
     model = make_local_model(config, dataset, prepared.device)
-    return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
+    return ServerMeasure(
+        model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients, prepared.metrics
+    )
 
 
 def _group_recovery(prepared: Prepared, strategy: BaseStrategy, evaluate: Evaluate) -> dict[str, float]:
@@ -392,7 +418,13 @@ def _summary(
     last: Mapping[str, float | None] = evaluate.last
     accuracies = evaluate.last_accuracies()
     measures = ("client_accuracy_min", "client_accuracy_worst10pct", "client_accuracy_std", "rare_client_accuracy")
-    further = ("faa", "held_out_faa", "excess_risks_below_zero", *(["loss"] if np.isnan(polyak_accuracy) else []))
+    further = (
+        "faa",
+        "held_out_faa",
+        "excess_risks_below_zero",
+        *(["loss"] if np.isnan(polyak_accuracy) else []),
+        *prepared.metrics,
+    )
     return {
         **{word: getattr(config, word).name for word in words},
         "seed": config.seed,
