@@ -1,7 +1,9 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
+import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -95,6 +97,10 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         why = "clients of Flower's own" if remote else f"the clients of strategy={config.strategy.name}"
         raise UserError(f"evaluate.metrics={config.evaluate.metrics}: measured where the server predicts, not by {why}")
     device = pick_device(config.device)
+    if config.engine.compile and device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        raise UserError(
+            "engine.compile=true: torch.compile needs a C++ compiler on a CPU, and there is no g++ (or $CXX)"
+        )
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
@@ -140,7 +146,7 @@ def pick_device(word: str) -> torch.device:
 def make_local_model(config: Config, dataset: Dataset, device: torch.device, index: int = 0) -> LocalModel:
     """Return the model with its initial parameters, the same in every process; ``index`` picks one of different ones."""
     module = build_model(config.model, dataset.input_shape, dataset.num_classes, config.seed, index)
-    return LocalModel(module, LOSSES[dataset.loss], device)
+    return LocalModel(module, LOSSES[dataset.loss], device, config.engine.compile)
 
 
 @dataclass(frozen=True)
@@ -197,13 +203,18 @@ def run(
         Interrupted: SIGTERM or SIGINT came; a checkpoint is written.
     """
     with make_logger(prepared.config, folder) as logger:
-        summary = _run(prepared, folder, logger, remote, checkpoint)
+        summary = _run(prepared, folder, logger, remote, checkpoint, company)
         logger.finish(summary)
     return summary
 
 
 def _run(
-    prepared: Prepared, folder: Path, logger: Logger, remote: Grid | None, checkpoint: Checkpoint | None
+    prepared: Prepared,
+    folder: Path,
+    logger: Logger,
+    remote: Grid | None,
+    checkpoint: Checkpoint | None,
+    company: Company | None,
 ) -> dict[str, Any]:
     config = prepared.config
     if checkpoint is None and (folder / "rounds.csv").exists():
