@@ -35,7 +35,7 @@ from fedrage_flwr.run import Prepared, WorkspaceFactory, make_grid, make_local_m
 CLIENTS, EXAMPLES = 30, 1500
 PATHS = {"serial": "off", "auto": "auto", "cohort": "64"}
 ROUNDS = {"softmax": 60, "mlp": 30, "cnn": 3}
-"""Rounds of one turn: long enough for the clock, short enough to take many turns."""
+"""Rounds of one turn at M = 3: long enough for the clock, short enough to take many turns."""
 
 
 def synthetic() -> tuple[Dataset, Partition]:
@@ -113,7 +113,8 @@ def case(model: str, algorithm: str, participants: int, paths: list[str], turns:
         sides[path], close = ours(prepare(model, algorithm, participants, *words))
         closers.append(close)
     try:
-        times = take_turns(sides, ROUNDS[model], turns)
+        rounds = max(1, ROUNDS[model] * 3 // participants // (6 if algorithm == "focus" else 1))
+        times = take_turns(sides, rounds, turns)
     finally:
         for close in closers:
             close()

@@ -220,6 +220,11 @@ def versions() -> dict[str, str]:
 
 def peak_rss_mb() -> float:
     """Largest resident set of this process so far, in MB."""
+    status = Path("/proc/self/status")  # getrusage would count what a process was forked from
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1]) / 1e6
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
