@@ -24,6 +24,7 @@ from fedrage_flwr.checkpoint import FOLDER, config_hash, files, read_newest
 from fedrage_flwr.config import choices, compose_config, nearest, validate
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.report.extracts import extract
 from fedrage_flwr.results import write_summary
 from fedrage_flwr.resume import Request, resume
 
@@ -115,6 +116,7 @@ def record(folder: Path, summary: Mapping[str, Any], overrides: Sequence[str], w
     config = flat(asdict(validate(compose_config(overrides))))
     config = {key: value for key, value in config.items() if key not in PLACES}
     where.parent.mkdir(parents=True, exist_ok=True)
+    extract(folder, where)
     evaluated(folder).to_csv(
         where.with_name(f"{where.name}.csv"), index=False, float_format="%.5g", lineterminator="\n"
     )
@@ -138,13 +140,19 @@ def evaluated(folder: Path) -> "pd.DataFrame":
 
 
 def of_clients(folder: Path, num_rounds: int) -> dict[str, Any]:
-    """By client: mean accuracy in the last ten rounds, and how often it took part."""
+    """By client: mean accuracy in the last ten rounds, how often it took part and, where steps are weighed, their mean weight.
+
+    The weight is over the second half of the rounds: in the first β is still on its way. A client not seen there has none.
+    """
     import pandas as pd
 
     clients = pd.read_csv(folder / "clients.csv")
     accuracy = clients[clients["round"] > num_rounds - LAST_ROUNDS].groupby("client")["accuracy"].mean().round(5)
     took_part = pd.read_csv(folder / "participation.csv")["client"].value_counts().sort_index()
-    return {"accuracy_mean_last10": accuracy.to_dict(), "participations": took_part.to_dict()}
+    found = {"accuracy_mean_last10": accuracy.to_dict(), "participations": took_part.to_dict()}
+    updates = pd.read_csv(folder / "updates.csv")
+    weights = updates[updates["round"] > num_rounds / 2].groupby("client")["step_weight_mean"].mean().dropna()
+    return found | ({"step_weight_mean": weights.round(5).to_dict()} if len(weights) else {})
 
 
 def is_recorded(overrides: Sequence[str], where: Path) -> bool:

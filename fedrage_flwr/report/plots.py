@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure  # no pyplot: no display, no global state
+from matplotlib.ticker import LogLocator, NullFormatter
 
 COLUMN, PAGE = 3.5, 7.16
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -35,6 +36,7 @@ def dash(number: int) -> str:
     return DASHES[number % len(DASHES)]
 
 
+@mpl.rc_context(LOOK)
 def curves(table: pd.DataFrame, ylabel: str = "test accuracy (%)") -> Figure:
     """A panel for each ``panel``, a line for each ``label``: mean over seeds, and a band from the lowest to the highest.
 
@@ -62,6 +64,7 @@ def _lines(axis: Axes, table: pd.DataFrame, labels: Sequence[str]) -> None:
         axis.fill_between(runs.index, runs.min(axis=1), runs.max(axis=1), color=colour(k), alpha=0.18, lw=0)
 
 
+@mpl.rc_context(LOOK)
 def client_bars(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     """Accuracy of each client (bars) and its mean over clients (dashed), by method; the rare clients on grey.
 
@@ -88,6 +91,7 @@ def client_bars(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     return figure
 
 
+@mpl.rc_context(LOOK)
 def heat_map(table: pd.DataFrame, value: str, row: str = "γ", column: str = "α") -> Figure:
     """The mean of ``value`` over seeds for each pair, written into its cell.
 
@@ -112,8 +116,9 @@ def heat_map(table: pd.DataFrame, value: str, row: str = "γ", column: str = "α
     return figure
 
 
+@mpl.rc_context(LOOK)
 def against_rarity(table: pd.DataFrame, measures: Sequence[str], capacity: float | None) -> Figure:
-    """Measures against the rare clients' P(i∈S), on a logarithmic axis, the rarest to the right; seeds as points, their means joined.
+    """Measures against the rare clients' P(i∈S), the rarest to the right; seeds as points, their means joined.
 
     Args:
         table: label, probability, and a column for each measure, in %.
@@ -141,6 +146,7 @@ def against_rarity(table: pd.DataFrame, measures: Sequence[str], capacity: float
     return figure
 
 
+@mpl.rc_context(LOOK)
 def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
     """A bar for each ``label`` at the mean of its runs, every run a point; a panel for each ``panel``.
 
@@ -168,6 +174,7 @@ def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
     return figure
 
 
+@mpl.rc_context(LOOK)
 def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     """Weight of each client in what is minimised, relative to 1/N: markers by ``label``; the rare clients on grey.
 
@@ -181,12 +188,15 @@ def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     for client in rare:
         axis.axvspan(place[client] - 0.5, place[client] + 0.5, color="#E8E8E8", lw=0)
     axis.axhline(1, color=GREY, lw=0.8, ls=":")
-    step = 0.7 / max(len(labels) - 1, 1)
+    step = min(0.2, 0.7 / len(labels))
     for k, label in enumerate(labels):
         rows = table[table["label"] == label]
-        x = rows["client"].map(place) + k * step - 0.35
+        x = rows["client"].map(place) + (k - (len(labels) - 1) / 2) * step
         axis.plot(x, rows["value"], ls="", marker=MARKERS[k], ms=3.5, color=colour(k), label=label)
     axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
     axis.set(xlabel="client (on grey: rare)", ylabel="weight · N")
     axis.set_xlim(-0.6, len(clients) - 0.4)
     axis.set_xticks(range(len(clients)), [str(client) for client in clients])
@@ -194,6 +204,7 @@ def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     return figure
 
 
+@mpl.rc_context(LOOK)
 def probabilities(table: pd.DataFrame) -> Figure:
     """p_i of each client, a panel for each regime, on a logarithmic axis.
 
@@ -201,21 +212,22 @@ def probabilities(table: pd.DataFrame) -> Figure:
         table: regime, client, p: one row each.
     """
     regimes = _words(table["regime"])
-    figure, axes = _figure(PAGE, 1.5 * len(regimes), len(regimes), 1)
+    lowest = 10 ** np.floor(np.log10(table["p"].min()))
+    figure, axes = _figure(PAGE, 1.3 * len(regimes) + 0.3, len(regimes), 1)
     for axis, regime in zip(axes, regimes, strict=True):
         rows = table[table["regime"] == regime]
         rare = rows["p"] < 0.5 * rows["p"].median()
         axis.bar(rows["client"], rows["p"], 0.8, color=np.where(rare, COLOURS[1], COLOURS[0]))
         axis.axhline(1 / len(rows), color=GREY, lw=0.9, ls="--")
         axis.set_yscale("log")
-        axis.set_ylim(10 ** np.floor(np.log10(rows["p"].min())), 0.3)
-        axis.set(title=regime, ylabel="$p_i$")
+        axis.set(title=regime, ylabel="$p_i$", ylim=(lowest, 0.3))
         axis.set_xlim(-0.7, len(rows) - 0.3)
     axes[-1].set_xlabel("client (dashed: 1/N)")
     axes[-1].set_xticks(range(0, len(rows), 3))
     return figure
 
 
+@mpl.rc_context(LOOK)
 def decision_regions(
     regions: Sequence[tuple[str, pd.DataFrame]], points: np.ndarray, owners: np.ndarray, accuracy: pd.DataFrame
 ) -> Figure:
@@ -254,6 +266,7 @@ def decision_regions(
     return figure
 
 
+@mpl.rc_context(LOOK)
 def memberships(table: pd.DataFrame) -> Figure:
     """π over rounds: for each client, how much it belongs to the cluster most of its true group belongs to in the end.
 
@@ -275,36 +288,33 @@ def memberships(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@mpl.rc_context(LOOK)
 def rates(table: pd.DataFrame, slopes: pd.DataFrame) -> Figure:
-    """Error against T on logarithmic axes, a panel for each method, a line for each step size; a slope of −½ for the eye.
+    """Error against T on logarithmic axes, a panel for each method, a line for each step size; dotted: a slope of −½.
 
     Args:
         table: label, c, rounds, seed, error.
         slopes: label, c, slope, low, high.
     """
     labels, steps = _words(table["label"]), sorted(table["c"].unique())
-    figure, axes = _figure(PAGE, 4.6, 2, -(-len(labels) // 2), sharey=True)
+    rows = -(-len(labels) // 2)
+    figure, axes = _figure(PAGE, 2.7 * rows, rows, 2, sharey=True)
+    horizons = np.array(sorted(table["rounds"].unique()))
     for axis, label in zip(axes, labels, strict=False):
+        own, fitted = table[table["label"] == label], slopes[slopes["label"] == label].set_index("c")
         for k, c in enumerate(steps):
-            rows = table[(table["label"] == label) & (table["c"] == c)].pivot(
-                index="rounds", columns="seed", values="error"
-            )
-            fit = slopes[(slopes["label"] == label) & (slopes["c"] == c)].iloc[0]
-            text = f"c={c:g}: {fit.slope:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
+            errors = own[own["c"] == c].pivot(index="rounds", columns="seed", values="error")
+            fit = fitted.loc[c]
+            text = f"c = {c:g}: {fit['slope']:.3f} ± {(fit['high'] - fit['low']) / 2:.3f}".replace("-", "−")
             axis.plot(
-                rows.index, rows.mean(axis=1), color=colour(k), ls=dash(k), marker=MARKERS[k], ms=3.5, label=text
+                errors.index, errors.mean(axis=1), color=colour(k), ls=dash(k), marker=MARKERS[k], ms=3.5, label=text
             )
-            axis.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), color=colour(k), alpha=0.15, lw=0)
-        horizons = np.array(sorted(table["rounds"].unique()))
-        start = table[(table["label"] == label) & (table["rounds"] == horizons[0])]["error"].min()
-        axis.plot(horizons, 0.5 * start * (horizons / horizons[0]) ** -0.5, color=GREY, lw=1, ls=(0, (1, 1)))
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set(title=label, xlabel="rounds T")
-        axis.legend(loc="upper right", title="slope [95 %]", title_fontsize=8, handlelength=1.6, borderaxespad=0)
-    low, high = table["error"].min(), table["error"].max()
-    axes[0].set_ylim(low / 1.5, high * 60)  # room for the legends
-    for axis in axes[:: -(-len(labels) // 2)]:
+            axis.fill_between(errors.index, errors.min(axis=1), errors.max(axis=1), color=colour(k), alpha=0.15, lw=0)
+        start = own.loc[own["rounds"] == horizons[0], "error"].min()
+        axis.plot(horizons, 0.4 * start * (horizons / horizons[0]) ** -0.5, color=GREY, lw=1, ls=(0, (1, 1)))
+        axis.set(xscale="log", yscale="log", title=label, xlabel="rounds T")
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.27), ncols=2, handlelength=2.6, columnspacing=1.2)
+    for axis in axes[::2]:
         axis.set_ylabel("error of the averages")
     _hide(axes[len(labels) :])
     return figure
@@ -318,9 +328,8 @@ def _words(values: "pd.Series[str]") -> list[str]:
 def _figure(
     width: float, height: float, rows: int = 1, columns: int = 1, sharex: bool = True, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    with mpl.rc_context(LOOK):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     return figure, list(axes.ravel())
 
 

@@ -6,7 +6,7 @@ left) is read once.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class RunData:
         client_accuracy: by client, mean over the last ten rounds, in 0..1; empty where it was not measured.
         participations: by client, in how many rounds it reached the server; those that never did are not in it.
         summary: the rest of summary.json.
+        step_weights: by client, mean over the second half of the rounds; empty where steps are not weighed.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class RunData:
     client_accuracy: Mapping[int, float]
     participations: Mapping[int, int]
     summary: Mapping[str, Any]
+    step_weights: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def num_rounds(self) -> int:
@@ -150,6 +152,7 @@ def _make(
         rounds=rounds,
         client_accuracy={int(k): float(v) for k, v in clients["accuracy_mean_last10"].items() if v is not None},
         participations={int(client): int(count) for client, count in clients["participations"].items()},
+        step_weights={int(client): float(w) for client, w in clients.get("step_weight_mean", {}).items()},
         summary={key: value for key, value in facts.items() if key not in {*WORDS, "versions", "config_hash", "seed"}},
     )
 
