@@ -2,7 +2,7 @@
 
 Each FOLDER is that of a run, of a sweep, of ``seeds=``, or ``results/EXPERIMENT``. ``--out DIR`` says where the report goes;
 without it, ``report/`` in the first FOLDER. ``--aa FOLDER…`` prints how often each test fires between halves of one method's
-seeds; ``--tuning FOLDER`` writes the audit of a tuning.
+seeds. ``--tuning results/tuning FOLDER…`` writes the audit of the tuning; the FOLDERs hold the reporting runs, if there are any.
 """
 
 import sys
@@ -15,10 +15,11 @@ from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.cells import make_cells
 from fedrage_flwr.report.runs import load
 from fedrage_flwr.report.tables import build, markdown, same_table, write
+from fedrage_flwr.report.tuning import audit, read_tunings
 
 USAGE = (
-    "python -m fedrage_flwr.report [--out DIR] FOLDER…, or --aa FOLDER…, or --tuning FOLDER; folders of runs, of sweeps, or"
-    " results/EXPERIMENT"
+    "python -m fedrage_flwr.report [--out DIR] FOLDER…, or --aa FOLDER…, or --tuning results/tuning [FOLDER…]; each FOLDER holds"
+    " runs, a sweep, or is results/EXPERIMENT"
 )
 
 
@@ -33,31 +34,39 @@ def report(folders: Sequence[Path], out: Path) -> list[Path]:
     return files
 
 
+def compare_with_itself(folders: Sequence[Path]) -> None:
+    """Print how often each test fires between halves of one method's seeds."""
+    table = same_table([cell for cell in make_cells(load(folders)[0]) if cell.reported()])
+    if not len(table):
+        raise UserError("--aa: no cell of four seeds or more with an accuracy in these folders")
+    print(markdown(table))
+
+
+def audit_tuning(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Write the audit of the tuning in the first folder, with the reporting runs of the others; return its files."""
+    tables = audit(read_tunings(folders[0]), make_cells(load(folders[1:])[0]))
+    for table in tables.values():
+        print(markdown(table))
+    return write(tables, out)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Do what was typed."""
-    flags = [word for word in arguments if word.startswith("-")]
-    words = [word for word in arguments if not word.startswith("-")]
-    if flags == ["--aa"] and words:
-        table = same_table([cell for cell in make_cells(load([Path(word) for word in words])[0]) if cell.reported()])
-        if not len(table):
-            raise UserError("--aa: no cell of four seeds or more with an accuracy in these folders")
-        print(markdown(table))
-    elif flags in ([], ["--out"]) and words:
-        out = None
-        if flags:
-            place = list(arguments).index("--out") + 1
-            if place == len(arguments):
-                raise UserError(f"--out: no folder was given; usage: {USAGE}")
-            out = Path(arguments[place])
-            words.remove(arguments[place])
-        if not words:
-            raise UserError(f"usage: {USAGE}")
-        folders = [Path(word) for word in words]
-        out = out or folders[0] / "report"
-        files = report(folders, out)
-        print(f"{out}: {len(files)} files")
-    else:
+    words, out = list(arguments), None
+    if "--out" in words:
+        place = words.index("--out")
+        out = Path(words[place + 1]) if place + 1 < len(words) else None
+        words[place : place + 2] = []
+    flags = [word for word in words if word.startswith("-")]
+    folders = [Path(word) for word in words if not word.startswith("-")]
+    if not folders or flags not in ([], ["--aa"], ["--tuning"]) or ("--out" in arguments and out is None):
         raise UserError(f"usage: {USAGE}")
+    if flags == ["--aa"]:
+        compare_with_itself(folders)
+        return
+    out = out or folders[0] / "report"
+    files = audit_tuning(folders, out) if flags == ["--tuning"] else report(folders, out)
+    print(f"{out}: {len(files)} files")
 
 
 if __name__ == "__main__":
