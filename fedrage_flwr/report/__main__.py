@@ -1,4 +1,4 @@
-"""``python -m fedrage_flwr.report FOLDER…``: tables from finished runs, as Markdown, LaTeX and CSV.
+"""``python -m fedrage_flwr.report FOLDER…``: tables from finished runs, as Markdown, LaTeX and CSV; figures; a page.
 
 Each FOLDER is that of a run, of a sweep, of ``seeds=``, or ``results/EXPERIMENT``. ``--out DIR`` says where the report goes;
 without it, ``report/`` in the first FOLDER. ``--aa FOLDER…`` prints how often each test fires between halves of one method's
@@ -12,7 +12,9 @@ from pathlib import Path
 from fedrage_flwr.display import make_console, show_lines
 from fedrage_flwr.doors import enter
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.report import page
 from fedrage_flwr.report.cells import make_cells
+from fedrage_flwr.report.figures import draw
 from fedrage_flwr.report.runs import load
 from fedrage_flwr.report.tables import build, markdown, same_table, write
 from fedrage_flwr.report.tuning import audit, read_tunings
@@ -30,6 +32,8 @@ def report(folders: Sequence[Path], out: Path) -> list[Path]:
     files = write(tables, out)
     for table in tables.values():
         print(markdown(table))
+    drawn = draw(runs, out / "figures")
+    files += [*drawn, page.write(runs, tables, drawn, out)]
     show_lines(make_console(), "Left out", [("", remark) for remark in remarks])
     return files
 

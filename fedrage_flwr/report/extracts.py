@@ -61,7 +61,7 @@ def memberships(folder: Path) -> pd.DataFrame | None:
     The group is empty where the data set knows none.
     """
     clients = pd.read_csv(folder / "clients.csv")
-    pi = [column for column in clients if column.startswith("pi_")]
+    pi = [column for column in clients if str(column).startswith("pi_")]
     if not pi:
         return None
     config = read_config(folder)

@@ -110,10 +110,14 @@ def varies(runs: Iterable[RunData], *keys: str) -> bool:
 
 
 def _each(runs: Runs) -> Iterable[tuple[str, str, RunData]]:
-    """Panel, label and run."""
+    """Panel, label and run; settings go by the last part of their names."""
     for cell in make_cells(runs):
         for run in cell.runs:
-            yield cell.column, cell.row, run
+            yield _short(cell.column), _short(cell.row), run
+
+
+def _short(text: str) -> str:
+    return re.sub(r"\w+\.(?=\w+=)", "", text)
 
 
 def curve_table(runs: Runs, measure: str = "accuracy") -> pd.DataFrame:
@@ -143,7 +147,7 @@ def client_table(runs: Runs) -> pd.DataFrame:
         (label, client, 100 * value) for _, label, run in _each(runs) for client, value in run.client_accuracy.items()
     ]
     table = pd.DataFrame(rows, columns=["label", "client", "value"])
-    return table.groupby(["label", "client"], sort=False, as_index=False)["value"].mean()
+    return table.groupby(["label", "client"], sort=False)["value"].mean().reset_index()
 
 
 def _clients(runs: Runs) -> Figure | None:
@@ -231,7 +235,7 @@ def weight_table(runs: Runs) -> pd.DataFrame:
         total = sum(products.values())
         rows += [(label, client, n * product / total) for client, product in sorted(products.items())]
     table = pd.DataFrame(rows, columns=["label", "client", "value"])
-    return table.groupby(["label", "client"], sort=False, as_index=False)["value"].mean()
+    return table.groupby(["label", "client"], sort=False)["value"].mean().reset_index()
 
 
 def law(run: RunData) -> Law:
@@ -290,7 +294,7 @@ def membership_table(runs: Runs) -> pd.DataFrame:
         pi = pi_table(run)
         if pi is None or pi["group"].isna().any():
             continue
-        columns = [column for column in pi if column.startswith("pi_")]
+        columns = [column for column in pi if str(column).startswith("pi_")]
         last = pi[pi["round"] == pi["round"].max()].groupby("group")[columns].mean().idxmax(axis=1)
         best = pi["group"].map(last)
         value = [row[name] for (_, row), name in zip(pi.iterrows(), best, strict=True)]
@@ -324,7 +328,7 @@ def recovery(pi: pd.DataFrame) -> float:
     from sklearn.metrics import adjusted_rand_score
 
     last = pi[pi["round"] == pi["round"].max()]
-    chosen = last[[column for column in pi if column.startswith("pi_")]].to_numpy().argmax(axis=1)
+    chosen = last[[column for column in pi if str(column).startswith("pi_")]].to_numpy().argmax(axis=1)
     return float(adjusted_rand_score(last["group"], chosen))
 
 

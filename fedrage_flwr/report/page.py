@@ -4,6 +4,7 @@ Nothing is loaded from anywhere: script, data and images are in the file. Under 
 """
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -20,7 +21,8 @@ NAME = "report.html"
 DASHES = ("solid", "dash", "dashdot", "dot")
 STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; padding: 0 1rem;
+  max-width: 72rem; margin: 2rem auto; }
 h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc; }
 figure { margin: 1.5rem 0; }
 figure img { max-width: 100%; height: auto; }
@@ -64,7 +66,7 @@ def write(runs: Runs, tables: Mapping[str, pd.DataFrame], figures: Sequence[Path
 
     Args:
         runs: at least one.
-        tables: by title.
+        tables: by name; ``attrs`` may hold a ``title`` and ``notes``.
         figures: files that ``fedrage_flwr.report.figures.draw`` wrote; those that are PNG are shown.
         out: a folder, made where it is missing.
 
@@ -72,17 +74,17 @@ def write(runs: Runs, tables: Mapping[str, pd.DataFrame], figures: Sequence[Path
         UserError: Plotly is not installed.
     """
     try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+        from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise UserError("the report page needs Plotly: pip install 'fedrage-flwr[report]'") from error
     names = sorted({run.experiment or run.words["strategy"] for run in runs})
     title = f"Report: {', '.join(names)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{len(runs)} finished runs. Click a name in a legend to hide its line, double-click to see it alone; click the head of a"
-        " column to sort by it.</p>",
+        f"<p>{len(runs)} finished runs. Click a name in a legend to hide its line, double-click to see it alone; click the head"
+        " of a column to sort by it.</p>",
         origin(runs),
-        *(section(name, sortable(table)) for name, table in tables.items()),
+        *(section(table.attrs.get("title", name), sortable(table)) for name, table in tables.items()),
         section("Charts", "".join(charts(runs))),
         section("Figures", "".join(picture(path, runs) for path in figures if path.suffix == ".png")),
         section("Runs", sortable(run_table(runs))),
@@ -116,10 +118,12 @@ def origin(runs: Runs) -> str:
 
 
 def sortable(table: pd.DataFrame) -> str:
-    """The table; a click on the head of a column sorts by it."""
+    """The table and its notes; a click on the head of a column sorts by it. What stands between ** is bold."""
     shown = table if table.index.equals(pd.RangeIndex(len(table))) else table.reset_index()
     body = shown.to_html(classes="sortable", border=0, index=False, na_rep="", float_format=lambda v: f"{v:.4g}")
-    return f'<div class="wide">{body}</div>'
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.attrs.get("notes", ()))
+    body = re.sub(r"[*]{2}(.+?)[*]{2}", r"<strong>\1</strong>", body)
+    return f'<div class="wide">{body}</div>{notes}'
 
 
 def picture(path: Path, runs: Runs) -> str:
@@ -164,7 +168,8 @@ def _curves(table: pd.DataFrame) -> list[dict[str, Any]]:
     for k, (label, rows) in enumerate(table.groupby("label", sort=False)):
         by_round = rows.groupby("round")["value"].agg(["mean", "min", "max", "count"])
         traces.append({
-            "type": "scatter", "mode": "lines", "name": label, "x": by_round.index.tolist(), "y": by_round["mean"].round(3).tolist(),
+            "type": "scatter", "mode": "lines", "name": label,
+            "x": by_round.index.tolist(), "y": by_round["mean"].round(3).tolist(),
             "customdata": by_round[["min", "max", "count"]].round(3).to_numpy().tolist(),
             "line": {"color": colour(k), "dash": DASHES[k // len(COLOURS) % len(DASHES)]},
             "hovertemplate": "%{y:.2f} % (%{customdata[0]:.2f} to %{customdata[1]:.2f}, n = %{customdata[2]})",
@@ -182,7 +187,7 @@ def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _chart(traces: list[dict[str, Any]], title: str, xlabel: str, name: str, runs: Runs) -> str:
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
 
     layout = {
         "title": {"text": title}, "template": "plotly_white", "hovermode": "x unified", "height": 420,

@@ -5,6 +5,8 @@ least 8 pt at the size drawn: ``COLUMN`` inches wide for one column of a paper, 
 """
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,7 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#595959"
-LOOK = {
+LOOK: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 8, "ytick.labelsize": 8,
     "legend.fontsize": 8, "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     "pdf.fonttype": 42, "lines.linewidth": 1.3,
@@ -49,11 +51,11 @@ def curves(table: pd.DataFrame, ylabel: str = "test accuracy (%)") -> Figure:
     figure, axes = _figure(COLUMN if columns == 1 else PAGE, 2.3 * rows, rows, columns, sharex=False)
     for axis, panel in zip(axes, panels, strict=False):
         _lines(axis, table[table["panel"] == panel], labels)
-        axis.set(title=panel, xlabel="round")
+        axis.set(title=fill(panel, 32), xlabel="round")
     for axis in axes[::columns]:
         axis.set_ylabel(ylabel)
     _hide(axes[len(panels) :])
-    _legend(figure, axes[0], len(labels), columns)
+    _legend(figure, axes[0])
     return figure
 
 
@@ -87,7 +89,7 @@ def client_bars(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     axis.set(xlabel="client (on grey: rare)", ylabel="test accuracy (%)", ylim=(0, 102))
     axis.set_xlim(-0.6, len(clients) - 0.4)
     axis.set_xticks(range(len(clients)), [str(client) for client in clients])
-    _legend(figure, axis, len(labels), 2)
+    _legend(figure, axis)
     return figure
 
 
@@ -142,7 +144,7 @@ def against_rarity(table: pd.DataFrame, measures: Sequence[str], capacity: float
         axis.minorticks_off()
         axis.set(title=measure, xlabel="rare clients' P(i∈S) (%)")
     axes[0].set_ylabel("%")
-    _legend(figure, axes[0], len(labels) + (capacity is not None), len(measures))
+    _legend(figure, axes[0])
     return figure
 
 
@@ -167,6 +169,8 @@ def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
                 axis.plot([k] * len(values), values, ".", color="black", ms=3)
                 axis.text(k, max(values.max(), 0) + 0.03 * top, f"{values.mean():.{digits}f}", ha="center", va="bottom")
         axis.set_xticks(range(len(labels)), [label.replace("_", "\n") for label in labels])
+        spare = max(3 - len(labels), 0) / 2
+        axis.set_xlim(-0.6 - spare, len(labels) - 0.4 + spare)
         axis.set(title=panel, ylim=(min(0.0, 1.05 * rows["value"].min()), 1.16 * top or 1))
         if max(map(len, labels)) * len(labels) * len(panels) > 60:
             axis.tick_params(axis="x", rotation=40)
@@ -200,7 +204,7 @@ def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     axis.set(xlabel="client (on grey: rare)", ylabel="weight · N")
     axis.set_xlim(-0.6, len(clients) - 0.4)
     axis.set_xticks(range(len(clients)), [str(client) for client in clients])
-    _legend(figure, axis, len(labels), 2)
+    _legend(figure, axis)
     return figure
 
 
@@ -240,7 +244,7 @@ def decision_regions(
         accuracy: as ``curves`` takes it; its panels stand side by side.
     """
     figure = Figure(figsize=(PAGE, 4.7), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1.15, 1])
+    top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[1.15, 1]))
     axes = np.atleast_1d(top.subplots(1, len(regions), sharey=True))
     classes = int(owners.max()) + 1
     colours = COLOURS[:classes]
@@ -284,7 +288,7 @@ def memberships(table: pd.DataFrame) -> Figure:
                 lines[0].set_label(f"group {group} ({wide.shape[1]} clients)")
         axis.set(title=panel, xlabel="round", ylim=(-0.03, 1.03))
     axes[0].set_ylabel("π of the group's cluster")
-    _legend(figure, axes[0], len(groups), len(panels))
+    _legend(figure, axes[0])
     return figure
 
 
@@ -333,9 +337,13 @@ def _figure(
     return figure, list(axes.ravel())
 
 
-def _legend(figure: Figure, axis: Axes, number: int, columns: int) -> None:
-    most = 2 if columns == 1 else 4
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=min(number, most))
+def _legend(figure: Figure, axis: Axes) -> None:
+    """One legend below all panels, in as many columns as its longest text leaves room for."""
+    handles, texts = axis.get_legend_handles_labels()
+    inches = 0.55 + 0.066 * max(map(len, texts))  # handle and gaps, and a character of 8 pt
+    figure.legend(
+        handles, texts, loc="outside lower center", ncols=min(len(texts), max(1, int(figure.get_figwidth() / inches)))
+    )
 
 
 def _hide(axes: Sequence[Axes]) -> None:

@@ -204,7 +204,8 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, write the tables and draw."""
     from fedrage_flwr.report.figures import rates_figure
 
-    out, seeds, horizons = Path("results/rates"), SEEDS, HORIZONS
+    out, seeds = Path("results/rates"), SEEDS
+    horizons: tuple[int, ...] = HORIZONS
     for word in arguments:
         key, sign, value = word.partition("=")
         try:
