@@ -341,9 +341,9 @@ def _legend(figure: Figure, axis: Axes) -> None:
     """One legend below all panels, in as many columns as its longest text leaves room for."""
     handles, texts = axis.get_legend_handles_labels()
     inches = 0.55 + 0.066 * max(map(len, texts))  # handle and gaps, and a character of 8 pt
-    figure.legend(
-        handles, texts, loc="outside lower center", ncols=min(len(texts), max(1, int(figure.get_figwidth() / inches)))
-    )
+    columns = min(len(texts), max(1, int(figure.get_figwidth() / inches)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * (-(-len(texts) // columns) - 1))
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns)
 
 
 def _hide(axes: Sequence[Axes]) -> None:

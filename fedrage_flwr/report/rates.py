@@ -1,12 +1,12 @@
-"""``python -m fedrage_flwr.report.rates [OUT] [seeds=20] [rounds=100,1000,…]``: Theorems 1 and 2 of the FedeRage paper, measured.
+"""``python -m fedrage_flwr.report.rates [--draw] [OUT] [seeds=20] [rounds=100,1000,…]``: Theorems 1 and 2, measured.
 
-A convex, non-smooth problem (least absolute deviation, four clients, mini-batches of one example), whose optimum HiGHS finds. The
-paper's listing with η_θ = η_β = η = c/(κ√(TH)) is run for each T, c and (α, γ), all replicas at once in numpy; the engine runs
-thousands of rounds a minute, this a million, and tests/theory holds the two together. Written: the error f(θ̄, β̄) − f* of the
-averaged checkpoints of each replica, and for each c the slope of log error over log T.
+The FedeRage paper's rates on a convex, non-smooth problem: least absolute deviation, four clients, mini-batches of one example.
+HiGHS finds its optimum. The paper's listing with η_θ = η_β = η = c/(κ√(TH)) is run for each T, c and (α, γ), all replicas at
+once in numpy; tests/theory holds it to the engine. Written: the error f(θ̄, β̄) − f* of the averaged checkpoints of each replica, and for
+each c the slope of log error over log T.
 
 OUT (default ``results/rates``) gets errors.csv, slopes.csv and the figure; replicas share participants and mini-batches between
-methods and step sizes, not between T.
+methods and step sizes, not between T. ``--draw`` runs nothing: slopes and figure are made of the errors.csv that is there.
 """
 
 import sys
@@ -25,7 +25,7 @@ from fedrage_flwr.reference import Batches, batches, least_absolute_deviation, o
 
 Floats = npt.NDArray[np.float64]
 
-USAGE = "python -m fedrage_flwr.report.rates [OUT] [seeds=20] [rounds=100,316,1000]"
+USAGE = "python -m fedrage_flwr.report.rates [--draw] [OUT] [seeds=20] [rounds=100,316,1000]"
 METHODS = {"FedAvg (κ = 1)": (1.0, 0.0), "α = 0.5, γ = 0.5 (κ = 1.5)": (0.5, 0.5), "α = 0.25, γ = 1 (κ = 4)": (0.25, 1.0),
            "α = 0.1, γ = 0.5 (κ = 5.5)": (0.1, 0.5)}  # fmt: skip
 STEP_SIZES = (0.1, 0.3, 1.0, 3.0)  # c
@@ -206,7 +206,10 @@ def main(arguments: Sequence[str]) -> None:
 
     out, seeds = Path("results/rates"), SEEDS
     horizons: tuple[int, ...] = HORIZONS
+    only_draw = "--draw" in arguments
     for word in arguments:
+        if word == "--draw":
+            continue
         key, sign, value = word.partition("=")
         try:
             if sign and key == "seeds":
@@ -223,14 +226,17 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(
             f"seeds={seeds} rounds={','.join(map(str, horizons))}: at least one seed and two numbers of rounds"
         )
-    out.mkdir(parents=True, exist_ok=True)
-    table = measure(horizons, range(seeds))
-    table.to_csv(out / "errors.csv", index=False, float_format="%.5g", lineterminator="\n")
-    fitted = slopes(table)
+    path = out / "errors.csv"
+    if only_draw and not path.is_file():
+        raise UserError(f"{path} is not there; without --draw it is made")
+    if not only_draw:
+        out.mkdir(parents=True, exist_ok=True)
+        measure(horizons, range(seeds)).to_csv(path, index=False, float_format="%.5g", lineterminator="\n")
+    fitted = slopes(pd.read_csv(path))
     fitted.to_csv(out / "slopes.csv", index=False, float_format="%.4f", lineterminator="\n")
     print(fitted.to_string(index=False, float_format="%.3f"))
-    for path in rates_figure(out, out):
-        print(path)
+    for drawn in rates_figure(out, out):
+        print(drawn)
 
 
 if __name__ == "__main__":

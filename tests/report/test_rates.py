@@ -40,7 +40,11 @@ def test_the_command(tmp_path, capsys):
     assert len(table) == 4 * 4 * 2 * 2
     assert (table["error"] > 0).all()
     assert len(pd.read_csv(tmp_path / "out" / "slopes.csv")) == 16
-    assert (tmp_path / "out" / "rates.pdf").exists()
+    first = (tmp_path / "out" / "slopes.csv").read_bytes(), (tmp_path / "out" / "rates.pdf").read_bytes()
+    main(["--draw", str(tmp_path / "out")])
+    assert first == ((tmp_path / "out" / "slopes.csv").read_bytes(), (tmp_path / "out" / "rates.pdf").read_bytes())
+    with pytest.raises(UserError, match=r"errors\.csv is not there"):
+        main(["--draw", str(tmp_path)])
 
 
 @pytest.mark.parametrize("word", ["seeds=x", "round=10", "--help", "rounds=10"])
