@@ -1,5 +1,6 @@
 """Runs made of numbers, as if they had been read."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def make_run() -> Callable[..., RunData]:
         }  # fmt: skip
         summary = {
             "rounds_done": rounds, "bytes_up_per_round": 100.0, "bytes_down_per_round": 100.0, "wall_seconds": 1.0,
-            "overrides": [], **facts,
+            **facts,
         }  # fmt: skip
         return RunData(
             path=Path("somewhere"),
@@ -43,3 +44,23 @@ def make_run() -> Callable[..., RunData]:
         )
 
     return make
+
+
+@pytest.fixture
+def record_run(make_run: Callable[..., RunData]) -> Callable[..., Path]:
+    """Leave a made-up run as ``python -m fedrage_flwr.experiment`` does; returns its JSON file."""
+
+    def record(folder: Path, *args: Any, **facts: Any) -> Path:
+        run = make_run(*args, **facts)
+        path = folder / f"{'_'.join(run.words[word] for word in ('dataset', 'ram', 'strategy'))}_seed={run.seed}.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        run.rounds.to_csv(path.with_suffix(".csv"), index=False)
+        content = {
+            "overrides": ["experiment=table1"], "config": run.config, **run.words, **run.summary, "seed": run.seed,
+            "num_rounds": run.num_rounds, "versions": {},
+            "clients": {"accuracy_mean_last10": {}, "participations": run.participations},
+        }  # fmt: skip
+        path.write_text(json.dumps(content))
+        return path
+
+    return record
