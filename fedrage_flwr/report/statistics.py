@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 LEVEL = 0.95
+ROUNDING = 1e-12  # differences of shares this close are the same one
 REPEATS = 20_000  # of a simulation: a rate is known to ± 0.7 percentage points (two standard errors at a half)
 
 
@@ -108,7 +109,7 @@ def paired_t(first: Mapping[int, float], second: Mapping[int, float]) -> Paired 
     if n < 2:
         return Paired(mean, float("nan"), float("nan"), n)
     error = float(differences.std(ddof=1) / np.sqrt(n))
-    p = float(2 * t.sf(abs(mean) / error, n - 1)) if error > 0 else float("nan")
+    p = float(2 * t.sf(abs(mean) / error, n - 1)) if np.ptp(differences) > ROUNDING else float("nan")
     return Paired(mean, float(t.ppf((1 + LEVEL) / 2, n - 1)) * error, p, n)
 
 

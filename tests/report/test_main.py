@@ -33,10 +33,8 @@ def test_the_report_goes_beside_the_first_folder_or_where_it_is_told(recorded, t
 
 def test_a_method_against_itself(recorded, record_run, tmp_path, capsys):
     main(["--aa", str(recorded)])
-    assert (
-        "| fashion_mnist, skewed | fedavg | 4     | 3               | 33.3          | 0           |"
-        in capsys.readouterr().out
-    )
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[4].split("|")[1:-1]]
+    assert cells == ["fashion_mnist, skewed", "fedavg", "4", "3", "33.3", "0"]
     record_run(tmp_path / "few", "fedavg", 0, [0.5] * 10)
     with pytest.raises(UserError, match="no cell of four seeds or more"):
         main(["--aa", str(tmp_path / "few")])

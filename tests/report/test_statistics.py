@@ -52,6 +52,7 @@ def test_paired_t_by_hand():
     assert paired_t({0: 1.0}, {1: 1.0}) is None
     assert math.isnan(paired_t({0: 1.0}, {0: 2.0}).p)
     assert math.isnan(paired_t({0: 1.0, 1: 2.0}, {0: 2.0, 1: 3.0}).p)  # the same difference twice
+    assert math.isnan(paired_t({0: 0.5, 1: 0.1}, {0: 0.6, 1: 0.2}).p)  # and in floats: 0.6 − 0.5 is not 0.2 − 0.1
 
 
 def test_holm_by_hand():
