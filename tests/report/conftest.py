@@ -21,7 +21,7 @@ def make_run() -> Callable[..., RunData]:
         words |= {key: facts.pop(key) for key in WORDS if key in facts}
         rounds = len(accuracy)
         settings = {
-            "seed": seed, "num_rounds": rounds, "client.local_steps": 5, "client.batch_size": 32,
+            "seed": seed, "num_rounds": rounds, "client.name": "fedavg", "client.local_steps": 5, "client.batch_size": 32,
             **{f"{word}.name": name for word, name in words.items()}, **(config or {}),
         }  # fmt: skip
         summary = {
