@@ -38,6 +38,7 @@ class DittoClient(ClientAlgorithm):
 
     Settings = DittoSettings
     trainings = 2
+    keeps_state = True
 
     def train(self) -> Process[Work]:
         """Send FedAvg's reply; keep the personal model."""
