@@ -8,6 +8,7 @@ far too often between runs of the same method: ``z_false_positives`` says how of
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -143,6 +144,7 @@ def detectable(num_seeds: int, power: float = 0.8) -> float:
     return float(brentq(missing, 0.0, 100.0))
 
 
+@lru_cache
 def z_false_positives(num_seeds: int, num_rounds: int, seed_spread: float, round_spread: float) -> float:
     """How often the paper's Z-test fires at 5 % between two cells of the same method: its A/A false-positive rate.
 

@@ -12,7 +12,7 @@ from fedrage_flwr.checkpoint import config_hash
 from fedrage_flwr.report.runs import WORDS, RunData
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., RunData]:
     """A run of ``strategy`` whose accuracies in rounds 1, 2, … are those given; three replies of five steps a round."""
 
@@ -46,7 +46,7 @@ def make_run() -> Callable[..., RunData]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def record_run(make_run: Callable[..., RunData]) -> Callable[..., Path]:
     """Leave a made-up run as ``python -m fedrage_flwr.experiment`` does; returns its JSON file."""
 

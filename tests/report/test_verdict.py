@@ -12,15 +12,20 @@ from fedrage_flwr.report.verdict import differences, main, make
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.fixture
-def results(tmp_path, record_run):
-    folder = tmp_path / "results"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, record_run):
+    folder = tmp_path_factory.mktemp("made") / "results"
     for strategy, mean in (("fedavg", 0.6), ("federage", 0.8)):
         for seed in range(3):
             record_run(folder / "table1", strategy, seed, [mean + seed / 50 + step / 1000 for step in range(12)])
     shutil.copy(RESULTS / "claims.yaml", folder)
     make(folder, folder)
     return folder
+
+
+@pytest.fixture
+def results(made, tmp_path):
+    return Path(shutil.copytree(made, tmp_path / "results"))
 
 
 def test_what_was_made_is_made_again(results, capsys):
