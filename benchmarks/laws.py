@@ -1,6 +1,6 @@
 """What each availability law costs at N clients: to make, to draw a round, and its exact inclusion and marginals. One command:
 
-    python benchmarks/laws.py [--clients 100000] [--participants 10]
+    python -m benchmarks.laws [--clients 100000] [--participants 10]
 
 Times are CPU times of one thread. Each law has parameters of its own for every client where it allows that: the hardest case.
 """

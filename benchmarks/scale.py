@@ -1,6 +1,6 @@
 """What a round and a start cost as the number of clients N grows, with M participants a round. One command, no data to fetch:
 
-    python benchmarks/scale.py [--clients 30 100000] [--participants 10] [--strategies fedavg scaffold] [--backend inline]
+    python -m benchmarks.scale [--clients 30 100000] [--participants 10] [--strategies fedavg scaffold] [--backend inline]
 
 Clients are those of ``dataset=synthetic``: 60 images of 8×8 bytes, as many as one of 30 clients of the bundled digits has. Each
 measurement is a process of its own, so that its peak memory is its own; the values of N take turns (30, 100000, 30, 100000, …),
@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,6 +96,23 @@ def _peak_mb(pid: int) -> float:
     return next((1024 * int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
+def rows(strategy: str, clients: Sequence[int], participants: int, repeats: int) -> list[dict[str, Any]]:
+    """Rows of ``python -m benchmarks``: ratios are a round's time to that with the first N."""
+    words = ["--participants", str(participants)]
+    turns = [[_in_a_process(strategy, n, words) for n in clients] for _ in range(repeats)]
+    return [
+        {
+            "case": "scale", "path": "auto", "algorithm": strategy, "model": "mlp", "M": participants, "N": num_clients,
+            "ratio_cpu": round(statistics.median(turn[k]["cpu_ms"] / turn[0]["cpu_ms"] for turn in turns), 3),
+            "ratio_wall": round(statistics.median(turn[k]["round_ms"] / turn[0]["round_ms"] for turn in turns), 3),
+            "rounds_per_second": round(1000 / statistics.median(turn[k]["round_ms"] for turn in turns), 2),
+            "peak_rss_mb": round(max(turn[k]["peak_mb"] for turn in turns)),
+            "start_s": round(statistics.median(turn[k]["start_s"] for turn in turns), 1),
+        }
+        for k, num_clients in enumerate(clients)
+    ]  # fmt: skip
+
+
 def main() -> None:
     """Print one row per strategy and N."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -118,7 +137,7 @@ def main() -> None:
     print(f"| strategy | N | {' | '.join(titles)} | ratio of wall | ratio of CPU | load |")
     print("| --- " * (len(titles) + 5) + "|")
     for strategy in options.strategies:
-        turns = [[_in_a_process(strategy, n) for n in options.clients] for _ in range(options.repeats)]
+        turns = [[_in_a_process(strategy, n, sys.argv[1:]) for n in options.clients] for _ in range(options.repeats)]
         for k, num_clients in enumerate(options.clients):
             middle = [f"{statistics.median(turn[k][c] for turn in turns):{form}}" for c, (_, form) in COLUMNS.items()]
             ratios = [
@@ -130,9 +149,9 @@ def main() -> None:
             )
 
 
-def _in_a_process(strategy: str, num_clients: int) -> dict[str, float]:
-    row = ["--row", strategy, str(num_clients), str(time.time())]
-    output = subprocess.run([sys.executable, *sys.argv, *row], check=True, capture_output=True, text=True).stdout
+def _in_a_process(strategy: str, num_clients: int, words: Sequence[str]) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.scale", *words, "--row", strategy, str(num_clients), str(time.time())]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     measured: dict[str, float] = json.loads(output.splitlines()[-1])
     return measured
 

@@ -1,6 +1,6 @@
 """How much faster a sweep is with its jobs beside each other. One command, no data to fetch (needs the ``sweeps`` extra):
 
-    python benchmarks/sweep.py [--jobs 4] [--rounds 3000] [--processes 2] [--repeats 3] [--launcher joblib]
+    python -m benchmarks.sweep [--jobs 4] [--rounds 3000] [--processes 2] [--repeats 3] [--launcher joblib]
 
 A plain sweep (one job after another) and the same with a parallel launcher take turns; times are wall times of the whole command,
 imports and start of processes included. Other work on the machine takes cores from the parallel sweep, so the load (runnable

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedrage_flwr.cohort import Process, Training
 from fedrage_flwr.randomness import Stream, generator
-from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record
+from fedrage_flwr.records import array_record, mismatch, non_finite, oversize, to_arrays, to_record
 from fedrage_flwr.settings import Ge, Gt
 from fedrage_flwr.training import Hooks, Tensors, draw_batches
 from fedrage_flwr.workspace import ClientData, Workspace
@@ -86,13 +86,15 @@ class ClientAlgorithm:
     """Plain local SGD. Subclasses override what differs."""
 
     Settings: ClassVar[type[Any]] = ClientSettings
-    receives: ClassVar[tuple[str, ...]] = ()
-    """Records that must come beside ``arrays``."""
+    keeps_state: ClassVar[bool] = False
+    """The client remembers something from one participation to the next: ``Work.memory``."""
     cohort_state: ClassVar[tuple[str, ...]] = ()
     cohort_logs: ClassVar[tuple[str, ...]] = ()
     cohort_counts: ClassVar[tuple[str, ...]] = ()
     cohort_shared: ClassVar[tuple[str, ...]] = ()
     """Names of the hooks' own state, see ``fedrage_flwr.cohort.stack_hooks``."""
+    trainings: ClassVar[int | str] = 1
+    """How many models take H local steps for one reply: a number, or the setting that says it. Reports count budgets by it."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -132,6 +134,15 @@ class ClientAlgorithm:
     def reply(self) -> tuple[Records, dict[str, float]]:
         """Return further records and the algorithm's own metrics."""
         return {}, {}
+
+    @classmethod
+    def receives(cls, parameters: ArrayRecord) -> Mapping[str, ArrayRecord]:
+        """Records that must come beside ``arrays``, each with an example of its names, shapes and dtypes.
+
+        Args:
+            parameters: the trainable arrays of one model.
+        """
+        return {}
 
     @classmethod
     def misfit(cls, arrays: ArrayRecord, template: ArrayRecord) -> str | None:
@@ -185,24 +196,40 @@ def _task(algorithm: type[ClientAlgorithm], message: Message, context: Context, 
 def _read(content: RecordDict, algorithm: type[ClientAlgorithm], workspace: Workspace) -> Records:
     """Check and decode the records; once where several clients of a process are sent the same content."""
     if workspace.last_read is None or workspace.last_read[0] is not content:
-        workspace.last_read = content, _check_and_decode(content, algorithm, workspace.template)
+        workspace.last_read = content, _check_and_decode(content, algorithm, workspace)
     return workspace.last_read[1]
 
 
-def _check_and_decode(content: RecordDict, algorithm: type[ClientAlgorithm], template: ArrayRecord) -> Records:
-    received = {}
-    for name in ("arrays", *algorithm.receives):
-        record = array_record(content, name)
-        if record is None:
-            raise ValueError(f"the message lacks the record {name}")
-        problem = algorithm.misfit(record, template) if name == "arrays" else None
+def _check_and_decode(content: RecordDict, algorithm: type[ClientAlgorithm], workspace: Workspace) -> Records:
+    model = _record(content, "arrays")
+    problem = algorithm.misfit(model, workspace.template)
+    if problem:
+        raise ValueError(f"the model received does not fit this client's: {problem}")
+    parameters = ArrayRecord()  # filled by hand: given a dictionary, it would serialise every array
+    for name in workspace.model.parameter_names:
+        parameters[name] = workspace.template[name]
+    expected = algorithm.receives(parameters)
+    found = {"arrays": model, **{name: _record(content, name) for name in expected}}
+    for name, example in expected.items():
+        problem = mismatch(found[name], example)
         if problem:
-            raise ValueError(f"the model received does not fit this client's: {problem}")
-        received[name] = to_arrays(record)
-        problem = non_finite(received[name])
+            raise ValueError(f"record {name}: {problem}")
+    problem = oversize(content, found.values())
+    if problem:
+        raise ValueError(f"the message is too large: {problem}")
+    received = {name: to_arrays(record) for name, record in found.items()}
+    for name, arrays in received.items():
+        problem = non_finite(arrays)
         if problem:
             raise ValueError(f"record {name}: {problem}")
     return received
+
+
+def _record(content: RecordDict, name: str) -> ArrayRecord:
+    record = array_record(content, name)
+    if record is None:
+        raise ValueError(f"the message lacks the record {name}")
+    return record
 
 
 def read_settings(algorithm: type[ClientAlgorithm], config: ConfigRecord) -> Any:

@@ -14,15 +14,19 @@
 The weight belongs to the *mini-batch* ξ, not to an example: the batch size is part of the objective.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import torch
+from flwr.app import ArrayRecord
 from torch import Tensor
 
 from clients.base import ClientAlgorithm, ClientSettings, Records, Task, Work, scalar
 from clients.weight_modes import WeightMode, replaced_weights
 from fedrage_flwr.cohort import Process
+from fedrage_flwr.records import to_record
 from fedrage_flwr.settings import Gt, Interval
 
 
@@ -53,7 +57,6 @@ class FedeRageClient(ClientAlgorithm):
     """Mean-CVaR local objective with one scalar, β, beside the model."""
 
     Settings = FedeRageSettings
-    receives = ("beta",)
     cohort_state = ("beta", "replacement")
     cohort_logs = ("weights",)
 
@@ -64,6 +67,11 @@ class FedeRageClient(ClientAlgorithm):
         self.base_weight = torch.tensor(1 - self.settings.gamma, device=self.device)
         self.weights: list[Tensor] = []  # w of every step
         self.replacement: Tensor | None = None  # what the model's steps are weighed with instead; only in an ablation
+
+    @classmethod
+    def receives(cls, parameters: ArrayRecord) -> Mapping[str, ArrayRecord]:
+        """β̂."""
+        return {"beta": to_record({"value": np.zeros((), np.float32)})}
 
     def train(self) -> Process[Work]:
         """Local SGD with weights, unless an ablation replaces them."""

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 class FocusClient(ClusteredClient):
     """One E-step and G local trainings a round."""
 
+    trainings = "strategy.num_clusters"
+    keeps_state = True
+
     def train(self) -> Process[Work]:
         """Send θ_em for every m, and π_e; keep log π_e."""
         log_pi = self.e_step()

@@ -16,16 +16,18 @@ Only trainable parameters have control variates. Option II reads the gradients o
 bend that way: no projection.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
+from flwr.app import ArrayRecord
 from torch import Tensor
 
 from clients.base import Arrays, ClientAlgorithm, ClientSettings, Task, Work
 from fedrage_flwr.cohort import Process
-from fedrage_flwr.records import mismatch, non_finite, to_record
+from fedrage_flwr.records import non_finite
 from fedrage_flwr.training import Tensors, as_tensor
 
 CHUNK = 2048  # examples per pass of the full gradient
@@ -55,7 +57,7 @@ class ScaffoldClient(ClientAlgorithm):
     """Local SGD, corrected by the difference of two control variates."""
 
     Settings = ScaffoldSettings
-    receives = ("control",)
+    keeps_state = True
     cohort_state = ("correction",)
     cohort_counts = ("steps",)
 
@@ -64,14 +66,16 @@ class ScaffoldClient(ClientAlgorithm):
         model = task.workspace.model
         theta = {name: task.received["arrays"][name] for name in model.parameter_names}
         self.control: Arrays = task.received["control"]
-        problem = mismatch(to_record(self.control), to_record(theta))
-        if problem:
-            raise ValueError(f"record control: {problem}")
         self.own: Arrays = task.memory.get("control") or {name: np.zeros_like(a) for name, a in theta.items()}
         self.correction: Tensors = tuple(
             as_tensor(self.control[name] - self.own[name]).to(self.device) for name in theta
         )
         self.steps = 0
+
+    @classmethod
+    def receives(cls, parameters: ArrayRecord) -> Mapping[str, ArrayRecord]:
+        """c, like the parameters."""
+        return {"control": parameters}
 
     def direction(self, parameters: Tensors) -> Tensors:
         """− c_i + c."""

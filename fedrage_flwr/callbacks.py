@@ -101,6 +101,7 @@ class Evaluate:
             "accuracy": evaluation.accuracy,
             "loss": evaluation.loss if evaluation.tested else None,
             **self._client_measures(evaluation),
+            **evaluation.measures,
         }
         self.accuracies[round.number] = evaluation.accuracy
         self.last, self.last_evaluation = round.evaluation, evaluation

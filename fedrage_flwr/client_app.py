@@ -49,7 +49,8 @@ def _make_app(workspace_for: Callable[[Message, Context], Workspace]) -> ClientA
         """Tell the server which partition this node holds, once its data is known to fit the run."""
         partition = own_partition(_config(message), context.node_config)
         workspace_for(message, context).client(partition)
-        identity: dict[str, MetricRecordValues] = {"partition-id": partition}
+        forgets = _algorithm(message).keeps_state and not context.node_config.get("state-dir")
+        identity: dict[str, MetricRecordValues] = {"partition-id": partition, "forgets": int(forgets)}
         return Message(RecordDict({"identity": MetricRecord(identity)}), reply_to=message)
 
     @app.train()

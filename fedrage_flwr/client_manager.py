@@ -5,6 +5,7 @@ Strategies see its decision (a grid with this round's survivors), never the law 
 """
 
 import logging
+import re
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import cast
@@ -18,6 +19,7 @@ from fedrage_flwr.errors import UserError
 
 POLL_SECONDS = 0.1
 NODE_POLL_SECONDS = 0.5  # between two looks for replies over the network
+WRAPPED = re.compile(r"<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>")  # how Flower's nodes report an exception
 CLIENT_RAISED = 2  # flwr.common.constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 
 log = logging.getLogger(__name__)
@@ -110,15 +112,19 @@ class RandomAccessClientManager:
         law: the Random Access Model.
         num_clients: N.
         node_wait_s: how long to wait for all N nodes, in seconds.
+        deadline_s: ends the rounds of a law that has no terms of its own; None waits for everybody asked.
     """
 
-    def __init__(self, law: Law, num_clients: int, node_wait_s: float) -> None:
+    def __init__(self, law: Law, num_clients: int, node_wait_s: float, deadline_s: float | None = None) -> None:
         self.law = law
         self.num_clients = num_clients
         self.node_wait_s = node_wait_s
+        self.deadline_s = law.terms.deadline_s if law.terms else deadline_s
         self.greeting = ConfigRecord()  # sent to each node when it is asked which partition it holds
+        self.problems: list[str] = []  # what was wrong with nodes since the server started, one line each
         self._node_of: dict[int, int] = {}  # partition id → node id
         self._refused: dict[int, str] = {}  # node id → why it cannot take part
+        self._doubles: dict[int, int] = {}  # node id → partition id that another node holds
 
     def connect(self, grid: Grid) -> None:
         """Wait until all N partitions have a node; ask every node once which partition it holds.
@@ -129,6 +135,11 @@ class RandomAccessClientManager:
         deadline = time.monotonic() + self.node_wait_s
         while True:
             self._identify(grid)
+            if self._doubles:
+                raise UserError(
+                    f"two nodes say they hold partition-id={next(iter(self._doubles.values()))}: give each its own in"
+                    " --node-config"
+                )
             missing = [i for i in range(self.num_clients) if i not in self._node_of]
             if not missing:
                 return
@@ -151,14 +162,13 @@ class RandomAccessClientManager:
         if gone:
             log.warning("round %d: drawn, but not connected: clients %s", round, _shorten(gone))
         nodes = {node: i for node, i in drawn.items() if node in online}
-        terms = self.law.terms
-        return RoundView(grid, nodes) if terms is None else RoundView(grid, nodes, terms.deadline_s, terms.enough)
+        return RoundView(grid, nodes, self.deadline_s, self.law.terms.enough if self.law.terms else None)
 
     def everyone(self, grid: Grid) -> RoundView:
         """Return the grid of all clients, those held out included: for evaluation by clients."""
         online = self._identify(grid)
         nodes = {node: i for i, node in sorted(self._node_of.items()) if node in online}
-        return RoundView(grid, nodes, self.law.terms.deadline_s if self.law.terms else None)
+        return RoundView(grid, nodes, self.deadline_s)
 
     @property
     def seen(self) -> Collection[int]:
@@ -193,34 +203,59 @@ class RandomAccessClientManager:
             self._node_of = self._node_of or {partition: node for node, partition in known.items()}
             return cast(Container[int], known)
         online = set(grid.get_node_ids())
-        for node, partition in self._ask(grid, sorted(online - set(self._node_of.values()) - self._refused.keys())):
+        self._refused = {node: why for node, why in self._refused.items() if node in online}
+        known_nodes = {*self._node_of.values(), *self._refused, *self._doubles}
+        doubles, self._doubles = self._doubles, {}
+        for node, partition in [*doubles.items(), *self._ask(grid, sorted(online - known_nodes))]:
+            if node not in online:
+                continue
             other = self._node_of.get(partition, node)
-            if other != node and other in online:
-                raise UserError(f"two nodes say they hold partition-id={partition}: give each its own in --node-config")
-            self._node_of[partition] = node
+            if other == node or other not in online:
+                self._node_of[partition] = node
+                continue
+            self._doubles[node] = partition
+            if node not in doubles:
+                self._report(
+                    f"another node says it holds partition-id={partition}; it is left out while the first one is there"
+                )
         return online
 
     def _ask(self, grid: Grid, nodes: Sequence[int]) -> list[tuple[int, int]]:
         if not nodes:
             return []
         content = RecordDict({"config": self.greeting})
-        known = []
+        known, forgetful = [], []
         asked = [Message(content, node, "query.hello") for node in nodes]
         for reply in grid.send_and_receive(asked, timeout=self.node_wait_s):
             if not reply.has_error():
                 identity = reply.content.metric_records["identity"]
-                known.append((reply.metadata.src_node_id, int(identity["partition-id"])))  # type: ignore[arg-type]
+                partition = int(identity["partition-id"])  # type: ignore[arg-type]
+                known.append((reply.metadata.src_node_id, partition))
+                if identity.get("forgets"):
+                    forgetful.append(partition)
                 continue
-            log.warning("a node cannot take part: %s", reply.error.reason)
+            reason = _last_line(reply.error.reason or "it did not say why")
+            self._report(f"a node cannot take part: {reason}")
             if reply.error.code == CLIENT_RAISED:
-                self._refused[reply.metadata.src_node_id] = _last_line(reply.error.reason or "it did not say why")
+                self._refused[reply.metadata.src_node_id] = reason
+        if forgetful:
+            self._report(
+                f"no state-dir in the node config of sites {_shorten(sorted(forgetful))}: what this algorithm's clients keep"
+                " between rounds is lost when such a node restarts, or the run is resumed"
+            )
         return known
+
+    def _report(self, problem: str) -> None:
+        log.warning("%s", problem)
+        self.problems.append(problem)
 
 
 def _last_line(text: str) -> str:
-    """Flower's simulation sends whole tracebacks; the last line says why."""
+    """Flower's simulation sends whole tracebacks, of which the last line says why; its nodes wrap that in the error's class."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else text
+    last = lines[-1] if lines else text
+    wrapped = WRAPPED.fullmatch(last)
+    return f"{wrapped[1]}: {wrapped[2]}" if wrapped else last
 
 
 def _shorten(ids: Sequence[int], most: int = 10) -> str:

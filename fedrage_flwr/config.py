@@ -25,11 +25,11 @@ from fedrage_flwr.availability import LAWS
 from fedrage_flwr.data import DATASETS, PARTITIONS
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids import GRIDS
+from fedrage_flwr.loggers import LOGGERS
 from fedrage_flwr.models import MODELS
 from fedrage_flwr.settings import Ge, Gt, Interval, NameTable, lookup
 from strategies import STRATEGIES
 
-LOGGERS: NameTable = {"csv": "fedrage_flwr.results:CsvLogger"}
 TABLES: Mapping[str, NameTable] = {
     "strategy": STRATEGIES,
     "client": CLIENTS,
@@ -63,10 +63,27 @@ class EvaluateSettings:
     faa_batch_size: Annotated[int, Ge(1)]
     faa_lrs: list[Annotated[float, Gt(0)]]
     cache: str
+    metrics: list[str]
 
     def __post_init__(self) -> None:
         if not self.faa_lrs:
             raise ValueError("evaluate.faa_lrs=[]: give at least one step size")
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """Differential privacy of clients (``strategies.private``)."""
+
+    clip: Annotated[float, Gt(0)] | None
+    clip_others: Annotated[float, Gt(0)]
+    noise_multiplier: Annotated[float, Ge(0)]
+    delta: Annotated[float, Interval(gt=0, lt=1)]
+
+    def __post_init__(self) -> None:
+        if self.noise_multiplier and self.clip is None:
+            raise ValueError(
+                f"privacy.noise_multiplier={self.noise_multiplier:g} needs privacy.clip, the bound it multiplies"
+            )
 
 
 @dataclass(frozen=True)
@@ -93,11 +110,13 @@ class Config:
     checkpoint_every: Annotated[int, Ge(1)]
     device: Literal["auto", "cpu", "cuda"]
     node_wait_s: Annotated[float, Gt(0)]
+    deadline_s: Annotated[float, Gt(0)] | None
     resume: str | None
     resume_force: list[str]
     engine: EngineSettings
     tuned: TunedSettings
     evaluate: EvaluateSettings
+    privacy: PrivacySettings
     strategy: Any
     client: Any
     ram: Any
@@ -132,7 +151,12 @@ class Config:
 
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SECTIONS: Mapping[str, type[Any]] = {"engine": EngineSettings, "tuned": TunedSettings, "evaluate": EvaluateSettings}
+SECTIONS: Mapping[str, type[Any]] = {
+    "engine": EngineSettings,
+    "tuned": TunedSettings,
+    "evaluate": EvaluateSettings,
+    "privacy": PrivacySettings,
+}
 
 
 def conf_dir() -> Path:
@@ -240,6 +264,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(a) for a in arguments)
     if origin in (list, Sequence):
         return f"a list, each {describe(arguments[0])}"
+    if origin is dict:
+        return "names with values, {name: value, …}"
     words = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     return words.get(hint, str(hint))
 

@@ -36,7 +36,7 @@ class CustomModel:
         Raises:
             UserError: it cannot be imported or made, or its outputs are not of shape (n, num_classes).
         """
-        made = _import(settings.path)
+        made = import_path(settings.path, f"model.path={settings.path}")
         arguments = settings.arguments or {}
         known = {"input_shape": input_shape, "num_classes": num_classes}
         try:
@@ -50,17 +50,26 @@ class CustomModel:
         return module
 
 
-def _import(path: str) -> Any:
+def import_path(path: str, typed: str) -> Any:
+    """Import what ``path`` names.
+
+    Args:
+        path: ``package.module:Name``.
+        typed: how the user has said it.
+
+    Raises:
+        UserError: there is no such thing.
+    """
     module, colon, name = path.partition(":")
     if not (module and colon and name):
-        raise UserError(f"model.path={path}: must be package.module:Class")
+        raise UserError(f"{typed}: must be package.module:Name")
     here = str(Path.cwd())
     if here not in sys.path:  # as python -m has it; a worker process of a grid may not
         sys.path.append(here)
     try:
         return getattr(import_module(module), name)
     except Exception as error:
-        raise UserError(f"model.path={path}: {_say(error)}; it must be importable from {here} or installed") from error
+        raise UserError(f"{typed}: {_say(error)}; it must be importable from {here} or installed") from error
 
 
 def _taken(made: Any, known: dict[str, Any]) -> dict[str, Any]:

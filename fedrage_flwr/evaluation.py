@@ -33,6 +33,7 @@ class Evaluation:
         client_examples: sizes of those parts, shape (n,).
         extra: further numbers of each client, by column name, shape (n,).
         tested: there was a test example at all; without one accuracy and loss are NaN.
+        measures: further measures on the full test set, by column name.
     """
 
     accuracy: float
@@ -43,6 +44,7 @@ class Evaluation:
     client_examples: np.ndarray
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)
     tested: bool = True
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Measure(Protocol):
@@ -61,6 +63,7 @@ class ServerMeasure:
         to_float: makes model inputs of stored ones.
         parts: per client, positions of its test part.
         clients: ids to measure; None for all.
+        metrics: further measures by name, functions of outputs (n, …) and targets (n,).
     """
 
     def __init__(
@@ -71,7 +74,9 @@ class ServerMeasure:
         to_float: Callable[[Tensor], Tensor],
         parts: Sequence[np.ndarray],
         clients: np.ndarray | None = None,
+        metrics: Mapping[str, Callable[[Tensor, Tensor], float]] | None = None,
     ) -> None:
+        self._metrics = metrics or {}
         self.clients = np.arange(len(parts)) if clients is None else clients
         chosen = [parts[i] for i in self.clients.tolist()]
         self._examples = np.array([len(part) for part in chosen], np.int64)
@@ -83,7 +88,9 @@ class ServerMeasure:
 
     def __call__(self, arrays: ArrayRecord, round: int = 0) -> Evaluation:
         """Measure one model."""
-        right, losses = self._per_example(to_arrays(arrays))
+        self._model.load(to_arrays(arrays))
+        outputs = self._outputs()
+        right, losses = self._per_example(outputs)
         with np.errstate(invalid="ignore"):  # an empty test part is 0/0: NaN, as documented
             client_accuracy, client_loss = (self._client_sums(v) / self._examples for v in (right, losses))
         return Evaluation(
@@ -93,15 +100,24 @@ class ServerMeasure:
             client_accuracy=client_accuracy,
             client_loss=client_loss,
             client_examples=self._examples,
+            extra={name: self._per_client(metric, outputs) for name, metric in self._metrics.items()},
+            measures={name: float(metric(outputs, self._targets)) for name, metric in self._metrics.items()},
         )
+
+    def _per_client(self, metric: Callable[[Tensor, Tensor], float], outputs: Tensor) -> np.ndarray:
+        ends = np.cumsum(self._examples)
+        parts = [torch.from_numpy(self._positions[end - n : end]) for n, end in zip(self._examples, ends, strict=True)]
+        return np.array([float(metric(outputs[p], self._targets[p])) if len(p) else np.nan for p in parts])
+
+    @torch.no_grad()
+    def _outputs(self) -> Tensor:
+        return self._model.outputs(self._inputs, CHUNK)
 
     def _client_sums(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self._owner, weights=values[self._positions], minlength=len(self._examples))
 
     @torch.no_grad()
-    def _per_example(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        self._model.load(arrays)
-        outputs = self._model.outputs(self._inputs, CHUNK)
+    def _per_example(self, outputs: Tensor) -> tuple[np.ndarray, np.ndarray]:
         losses = self._model.example_loss(outputs, self._targets)
         return correct(outputs, self._targets).double().cpu().numpy(), losses.double().cpu().numpy()
 

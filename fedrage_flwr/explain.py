@@ -75,10 +75,10 @@ def outlook(config: Config, law: Law) -> Outlook:
     return Outlook(config.num_rounds, law.inclusion().values, law.marginals().values)
 
 
-def explanation(config: Config, law: Law) -> Explanation:
-    """Return what the algorithm says about itself."""
+def explanation(config: Config, law: Law, view: Outlook | None = None) -> Explanation:
+    """Return what the algorithm says about itself, under the law or, where nobody knows that, under ``view``."""
     told: Explanation = lookup(STRATEGIES, config.strategy.name).explain(
-        config.strategy, config.client, outlook(config, law)
+        config.strategy, config.client, view or outlook(config, law)
     )
     return told
 
@@ -130,6 +130,24 @@ def observe(folder: Path, config: Config) -> Observed:
     )
 
 
+def as_met(observed: Observed) -> Outlook:
+    """The availability that a run has met, in numbers: estimates of P(i ∈ S) and p, for sites whose law nobody knows."""
+    return Outlook(observed.num_rounds, observed.came / max(observed.num_rounds, 1), observed.share)
+
+
+def site_lines(config: Config, observed: Observed) -> Lines:
+    """How often real sites came, and which never did."""
+    view = as_met(observed)
+    lines = [
+        ("P(i∈S)", "not known beforehand (real sites); what follows are estimates from this run"),
+        ("rounds done", f"{observed.num_rounds} of {config.num_rounds}"),
+        ("came", f"{_range(view.inclusion)} of the rounds, over {view.num_clients} sites"),
+        ("participants a round", f"{view.participants:.4g} (mean)"),
+        ("p_i · N", f"{_range(view.num_clients * view.marginals)}: weight under uniform averaging, 1 is a fair share"),
+    ]
+    return [*lines, *_fate_lines(observed)]
+
+
 def binomial_interval(successes: np.ndarray, trials: int, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact (Clopper-Pearson) interval of each proportion, shapes (N,); ``trials`` ≥ 1."""
     from scipy.stats import beta  # type: ignore[import-untyped]
@@ -167,9 +185,16 @@ def participation_lines(config: Config, law: Law, observed: Observed) -> Lines:
     ]
     if not isinstance(law, IndependentLaw):
         lines.append(("caution", f"ram={config.ram.name}: rounds depend on one another, the intervals are too narrow"))
+    return [*lines, *_fate_lines(observed)]
+
+
+def _fate_lines(observed: Observed) -> Lines:
+    """How those fare who came and those who never did, and whose replies were lost."""
     seen = observed.came > 0
-    for name, group in (("seen clients", seen), ("never seen", ~seen)):
-        lines.append((name, _fare(np.flatnonzero(group), observed.accuracy)))
+    lines = [
+        (name, _fare(np.flatnonzero(group), observed.accuracy))
+        for name, group in (("seen clients", seen), ("never seen", ~seen))
+    ]
     lost = observed.came - observed.averaged
     if lost.any():
         lines.append(("not averaged", f"{lost.sum()} replies, of clients {name_clients(np.flatnonzero(lost))}"))
@@ -192,18 +217,20 @@ def weight_lines(observed: Observed) -> Lines:
     ]
 
 
-def client_table(config: Config, law: Law, observed: Observed, told: Explanation) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of the table of clients."""
+def client_table(
+    config: Config, law: Law | None, observed: Observed, told: Explanation
+) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of the table of clients; without a law there is nothing to expect."""
     number, rounds = config.num_clients, observed.num_rounds
     low, high = binomial_interval(observed.came, max(rounds, 1))
-    inclusion = law.inclusion().values
     columns: dict[str, Sequence[str]] = {
-        "client": [f"{i}{' rare' if i >= number - config.rare_clients else ''}" for i in range(number)],
-        "P(i∈S)": _cells(inclusion),
-        "expected": _cells(rounds * inclusion),
-        "came": [str(n) for n in observed.came],
-        f"{100 * LEVEL:g} % interval": [f"{a:.4f}–{b:.4f}" for a, b in zip(low, high, strict=True)],
+        "client": [f"{i}{' rare' if i >= number - config.rare_clients else ''}" for i in range(number)]
     }
+    if law is not None:
+        inclusion = law.inclusion().values
+        columns |= {"P(i∈S)": _cells(inclusion), "expected": _cells(rounds * inclusion)}
+    columns["came"] = [str(n) for n in observed.came]
+    columns[f"{100 * LEVEL:g} % interval"] = [f"{a:.4f}–{b:.4f}" for a, b in zip(low, high, strict=True)]
     implied = implied_weights(observed)
     for name, values in observed.numbers.items():
         columns[name.replace("_", " ")] = _cells(values)
@@ -239,14 +266,18 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"usage: {USAGE}")
     folder = Path(arguments[0])
     config = read_config(folder)
-    law = make_law(config)
-    told, observed = explanation(config, law), observe(folder, config)
+    law, observed = make_law(config), observe(folder, config)
+    real = law.terms is not None
+    told = explanation(config, law, as_met(observed) if real else None)
     console = make_console()
     show_lines(console, f"Method: {config.strategy.name}", [*method_lines(config), *told.lines])
-    show_lines(console, f"Availability: {config.ram.name}", availability_lines(config, law))
-    show_lines(console, "Participation", participation_lines(config, law, observed))
+    if real:
+        show_lines(console, f"Sites: {config.ram.name}", site_lines(config, observed))
+    else:
+        show_lines(console, f"Availability: {config.ram.name}", availability_lines(config, law))
+        show_lines(console, "Participation", participation_lines(config, law, observed))
     show_lines(console, "Weights", weight_lines(observed))
-    show_table(console, "Clients", *client_table(config, law, observed, told))
+    show_table(console, "Clients", *client_table(config, None if real else law, observed, told))
 
 
 if __name__ == "__main__":

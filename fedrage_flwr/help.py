@@ -31,9 +31,13 @@ EXAMPLES = (
     ),
 )
 
-AFTERWARDS = (
+FURTHER = (
     ("python -m fedrage_flwr.explain FOLDER", "one run: who took part, who was weighed up, who was never seen"),
     ("python -m fedrage_flwr.compare A B …", "runs or sweeps: what differs in settings and in results"),
+    (
+        "python -m fedrage_flwr.new strategy NAME",
+        "an algorithm of your own: its files, which work and wait to be changed",
+    ),
 )
 
 FLAGS = (
@@ -73,7 +77,7 @@ def help_page() -> str:
             )
             parts += _pairs(tuple(described), indent=4)
     parts += ["", "Keys: KEY=VALUE, with the default", *_pairs(_keys()), ""]
-    parts += ["Flags", *_pairs(FLAGS), "", "Afterwards", *_pairs(AFTERWARDS), ""]
+    parts += ["Flags", *_pairs(FLAGS), "", "Further commands", *_pairs(FURTHER), ""]
     return "\n".join(parts)
 
 

@@ -4,6 +4,7 @@ A federation that drops healthy sites while the run reports success is worse tha
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,16 @@ class Ledger:
     def after_round(self, round: Round) -> None:
         """Append the rows of one round."""
         asked = {outcome.client: outcome for outcome in round.outcomes}
+        counts: Counter[str] = Counter()
         for site in range(self._sites):
             outcome = asked.get(site)
             missing = "absent" if site in self._manager.seen else "never_seen"
             status, reason = (outcome.outcome, outcome.reason) if outcome else (missing, "")
             self.table.add({"round": round.number, "site": site, "status": status, "reason": reason})
+            counts[status] += 1
         self.table.flush()
+        shown = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in counts.items())
+        log.info("round %d: sites %s; %.1f s", round.number, shown, round.seconds)
         arrived = [update.client for update in round.updates]
         self.contributions[arrived] += 1
         self.late[[client for client, outcome in asked.items() if outcome.outcome == "late"]] += 1
@@ -65,6 +70,7 @@ class Ledger:
             "contributions": self.contributions.tolist(),
             "late_replies": self.late.tolist(),
             "never_contributed": never,
+            "node_problems": list(self._manager.problems),
             "marginals_estimated": (self._shares / self._rounds).tolist() if self._rounds else None,
         }
 

@@ -1,4 +1,6 @@
-"""``python -m fedrage_flwr.prepare images|table|text SOURCE site.npz``: makes a node's private file (``dataset=private``).
+"""``python -m fedrage_flwr.prepare images|table|text SOURCE site.npz``: makes one file of your data.
+
+It is a node's private file (``dataset=private``), or all the data of a simulation (``dataset=file dataset.path=site.npz``).
 
     prepare images photos/ site.npz --size 32 32                     a folder for each class, as torchvision's ImageFolder
     prepare table patients.csv site.npz --label outcome              .csv or .parquet; every other column is a number
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"{options.target}: {len(arrays['labels'])} examples, {dict(zip(arrays['classes'].tolist(), counts, strict=True))}"
     )
+    print(f"in a simulation: dataset=file dataset.path={options.target}")
     print("the run needs: " + shlex.join(overrides(arrays)))
     return 0
 

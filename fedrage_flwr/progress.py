@@ -1,15 +1,23 @@
-"""A live line on a terminal; nothing at all elsewhere."""
+"""Live on a terminal: a dashboard, or a line where the terminal is small. Nothing at all elsewhere."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+import numpy as np
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from fedrage_flwr.dashboard import SMALLEST, Dashboard
+from fedrage_flwr.evaluation import Evaluation
 from fedrage_flwr.rounds import Round
+
+LEAST_WAIT = 0.25  # seconds between two frames
+MOST_COST = 0.007  # share of the time that drawing may take
 
 Item = TypeVar("Item")
 
@@ -26,44 +34,64 @@ def counting(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
 
 
 class Progress:
-    """Shows rounds done, the last accuracy and the algorithm's own numbers.
+    """Shows a run while it goes on.
 
     Args:
+        title: what runs.
         num_rounds: T.
+        rare: bool (N,).
+        last_evaluation: returns the last evaluation made.
         metrics: names of client metrics to show.
+        console: where to; standard error unless given.
     """
 
-    def __init__(self, num_rounds: int, metrics: Sequence[str] = ()) -> None:
-        self._metrics = metrics
-        self._accuracy = ""
-        console = Console(file=sys.stderr)
-        self._bar = Bar(
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            refresh_per_second=5,
-        )
-        self._task = self._bar.add_task("rounds", total=num_rounds, numbers="")
+    def __init__(
+        self,
+        title: str,
+        num_rounds: int,
+        rare: np.ndarray,
+        last_evaluation: Callable[[], Evaluation | None],
+        metrics: Sequence[str] = (),
+        console: Console | None = None,
+    ) -> None:
+        console = console or Console(file=sys.stderr)
+        self._last_evaluation = last_evaluation
+        self._dashboard = Dashboard(title, num_rounds, rare, metrics)
+        self._live: Live | Bar | None = None
+        self._due = 0.0
+        if not console.is_terminal or console.is_dumb_terminal:
+            return
+        if console.size.width >= SMALLEST[0] and console.size.height >= SMALLEST[1]:
+            self._live = Live(self._dashboard, console=console, auto_refresh=False)
+        else:
+            self._live = Bar(
+                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
+                console=console, auto_refresh=False,
+            )  # fmt: skip
+            self._live.add_task("rounds", total=num_rounds)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._live is not None:
+            self._live.refresh()
+            self._live.stop()
 
     def after_round(self, round: Round) -> None:
-        """Move the bar."""
-        if self._bar.disable:
+        """Take the round in, and draw if it is time."""
+        if self._live is None:
             return
-        accuracy = round.evaluation.get("accuracy")
-        if accuracy is not None:
-            self._accuracy = f"accuracy {100 * accuracy:.1f} %"
-        shown = [f"{name} {round.metrics[name]:.3f}" for name in self._metrics if name in round.metrics]
-        self._bar.update(self._task, completed=round.number, numbers="  ".join([self._accuracy, *shown]))
+        self._dashboard.add(round, self._last_evaluation())
+        if isinstance(self._live, Bar):
+            self._live.update(self._live.task_ids[0], completed=round.number)
+        now = time.monotonic()
+        if now < self._due:
+            return
+        before = time.thread_time()
+        self._live.refresh()
+        self._due = now + max(LEAST_WAIT, (time.thread_time() - before) / MOST_COST)

@@ -22,6 +22,7 @@ class Stream(IntEnum):
     PERSONAL = 7  # (round, partition): mini-batches of a client's personal model
     CLUSTERS = 8  # (): which of the clients' models the clusters start at
     DATASET = 9  # (draw) or (draw, agent): examples and who owns them; its seed is dataset.seed
+    PRIVACY = 10  # (round, record): noise on the server's mean
 
 
 def generator(seed: int, stream: Stream, *keys: int) -> np.random.Generator:

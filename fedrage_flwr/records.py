@@ -4,7 +4,7 @@
 process nothing is copied, on the wire it is byte for byte what ``Array`` would have sent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from math import prod
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.lib import format
 
+SLACK = 2**20  # bytes: what headers, metrics and settings of a message may take beside its tensors
 NUMPY_STYPE = "numpy.ndarray"  # flwr.common.constant.SType.NUMPY, the only serialisation Flower decodes
 
 Arrays = Mapping[str, np.ndarray]
@@ -85,8 +87,31 @@ def nbytes(record: ArrayRecord) -> int:
     return sum(np.dtype(array.dtype).itemsize * prod(array.shape) for array in record.values())
 
 
+def wire_bytes(content: RecordDict) -> int:
+    """Bytes of everything in a message, as it came: nothing is decoded."""
+    return sum(
+        sum(_stored_bytes(array) for array in record.values())
+        if isinstance(record, ArrayRecord)
+        else record.count_bytes()
+        for record in content.values()
+    )
+
+
+def oversize(content: RecordDict, expected: Iterable[ArrayRecord]) -> str | None:
+    """Say that a message is larger than the records expected in it account for; None if it is not."""
+    size, allowed = wire_bytes(content), sum(nbytes(record) for record in expected) + SLACK
+    return f"{size:,} bytes, at most {allowed:,} expected" if size > allowed else None
+
+
+def _stored_bytes(array: Array) -> int:
+    return array.numpy().nbytes if isinstance(array, LazyArray) else len(array.data)
+
+
 def mismatch(record: ArrayRecord, expected: ArrayRecord) -> str | None:
-    """Say in a few words how ``record`` departs from ``expected`` in names, shapes or dtypes; None if it does not."""
+    """Say in a few words how ``record`` departs from ``expected`` in names, shapes or dtypes; None if it does not.
+
+    What an array declares is compared first, then what the header of its bytes says: nothing is decoded.
+    """
     if record.keys() != expected.keys():
         missing, extra = sorted(expected.keys() - record.keys()), sorted(record.keys() - expected.keys())
         return "; ".join(f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names)
@@ -96,7 +121,28 @@ def mismatch(record: ArrayRecord, expected: ArrayRecord) -> str | None:
             return f"{name} has shape {tuple(array.shape)}, expected {tuple(want.shape)}"
         if array.dtype != want.dtype:
             return f"{name} has dtype {array.dtype}, expected {want.dtype}"
+        lie = _misdeclared(array)
+        if lie:
+            return f"{name} {lie}"
     return None
+
+
+def _misdeclared(array: Array) -> str | None:
+    """Say how the bytes of an array depart from what it declares."""
+    if isinstance(array, LazyArray):
+        return None
+    if array.stype != NUMPY_STYPE:
+        return f"is serialised as {array.stype!r}, expected {NUMPY_STYPE!r}"
+    stream = BytesIO(array.data)
+    read_header = {(1, 0): format.read_array_header_1_0, (2, 0): format.read_array_header_2_0}
+    try:
+        shape, _, dtype = read_header[format.read_magic(stream)](stream)
+    except (ValueError, KeyError) as error:
+        return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+    if (shape, str(dtype)) != (tuple(array.shape), array.dtype):
+        return f"declares {tuple(array.shape)} {array.dtype}, but its bytes are {shape} {dtype}"
+    found, wanted = len(array.data) - stream.tell(), dtype.itemsize * prod(shape)
+    return None if found == wanted else f"has {found} bytes of data, expected {wanted}"
 
 
 def non_finite(arrays: Arrays) -> str | None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ class ReplicaGrid(InProcessGrid):
 
     def __init__(self, exchange: Exchange, replica: int, num_clients: int) -> None:
         super().__init__(lambda jobs: exchange.run(replica, jobs), num_clients)
-        self._leave = lambda: exchange.leave(replica)
+        self._leave = partial(exchange.leave, replica)
 
     def close(self) -> None:
         """See ``SimulatedGrid``."""

@@ -7,11 +7,10 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -32,13 +31,6 @@ CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "examples", "rare")
 PARTICIPATION_COLUMNS = ("round", "client", "outcome", "reason")
 TABLES = ("rounds", "clients", "participation", "updates")
 UPDATE_COLUMNS = ("round", "client", "train_loss", "beta", "step_weight_mean", "tail_share")
-
-
-@dataclass(frozen=True)
-class CsvSettings:
-    """The CSV logger has nothing to set."""
-
-    name: Literal["csv"]
 
 
 class Table:
@@ -107,8 +99,6 @@ class CsvLogger:
         resumed: the tables are there, and ``load_state_dict`` will say how much of them counts.
     """
 
-    Settings = CsvSettings
-
     def __init__(
         self,
         folder: Path,
@@ -127,18 +117,7 @@ class CsvLogger:
 
     def after_round(self, round: Round) -> None:
         """Append the rows of one round."""
-        self.rounds.add(
-            {
-                **_named(round.metrics),
-                **round.evaluation,
-                "round": round.number,
-                "participants": len(round.outcomes),
-                "rejected": sum(outcome.outcome != "averaged" for outcome in round.outcomes),
-                "bytes_up": round.bytes_up,
-                "bytes_down": round.bytes_down,
-                "round_seconds": f"{round.seconds:.6f}",
-            }
-        )
+        self.rounds.add({**row_of(round), "round_seconds": f"{round.seconds:.6f}"})
         for outcome in round.outcomes:
             self.participation.add({"round": round.number, **vars(outcome)})
         for update in round.updates:
@@ -174,6 +153,20 @@ class CsvLogger:
         """Close all tables."""
         for table in (self.rounds, self.clients, self.participation, self.updates):
             table.close()
+
+
+def row_of(round: Round) -> dict[str, Any]:
+    """What rounds.csv says of a round, and every logger, under the names of its columns."""
+    return {
+        **_named(round.metrics),
+        **round.evaluation,
+        "round": round.number,
+        "participants": len(round.outcomes),
+        "rejected": sum(outcome.outcome != "averaged" for outcome in round.outcomes),
+        "bytes_up": round.bytes_up,
+        "bytes_down": round.bytes_down,
+        "round_seconds": round.seconds,
+    }
 
 
 def save_model(path: Path, arrays: ArrayRecord, records: Mapping[str, ArrayRecord]) -> None:

@@ -2,6 +2,8 @@
 
 The configuration is the one in the checkpoint. What is typed beside ``resume=`` is compared with it, and a difference refused
 unless ``resume_force=[key,…]`` names it. The files Hydra wrote stay as they are; ``.hydra/resumes.log`` gets a line.
+
+A run goes on where it began: one of Flower's nodes under ``flwr run``, any other on the command line.
 """
 
 import json
@@ -12,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp import Grid
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import configure_log
@@ -58,20 +61,22 @@ def read_request(overrides: Sequence[str]) -> Request | None:
     return Request(Path(folder), tuple(map(str, force)), others)
 
 
-def resume(request: Request, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+def resume(request: Request, folder: Path, tell: Callable[[str], None], remote: Grid | None = None) -> dict[str, Any]:
     """Go on with one run; return its summary, the old one if it was finished.
 
     Args:
         request: what was typed.
         folder: of the run.
         tell: shows a line to the person at the prompt.
+        remote: Flower's grid, for a run of Flower's nodes; it logs by itself.
 
     Raises:
         UserError: nothing to go on with, or something differs.
     """
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder")
-    _log_into(folder)
+    if remote is None:
+        _log_into(folder)
     checkpoint, problems = read_newest(folder / FOLDER) if files(folder / FOLDER) else (None, {})
     stored = checkpoint.config if checkpoint else _first_config(folder)
     values, changed = merge(stored, request)
@@ -81,16 +86,16 @@ def resume(request: Request, folder: Path, tell: Callable[[str], None]) -> dict[
         tell(f"{folder} is finished: {finished['rounds_done']} of {finished['num_rounds']} rounds")
         return finished
     config = validate(OmegaConf.create(values))
-    _check(config, checkpoint, folder)
+    _check(config, checkpoint, folder, remote is not None)
     for problem in problems.values():
         tell(f"warning: {problem}; going back to round {checkpoint.round if checkpoint else 0}")
         log.warning("%s", problem)
     _note(folder, checkpoint, request)
-    prepared = prepare_run(config)
+    prepared = prepare_run(config, remote is not None)
     summary.unlink(missing_ok=True)
     where = f"going on after round {checkpoint.round}" if checkpoint else "it had done no round; beginning the first"
     tell(f"{folder}: {where} of {config.num_rounds}")
-    return run(prepared, folder, checkpoint=checkpoint)
+    return run(prepared, folder, remote, checkpoint)
 
 
 def merge(stored: Mapping[str, Any], request: Request) -> tuple[dict[str, Any], list[str]]:
@@ -162,13 +167,18 @@ def _parse(text: str) -> Override:
         raise UserError(f"{text}: cannot be read; quote values that hold = or , twice") from error
 
 
-def _check(config: Config, checkpoint: Checkpoint | None, folder: Path) -> None:
+def _check(config: Config, checkpoint: Checkpoint | None, folder: Path, remote: bool) -> None:
     if checkpoint is None:
         return
     if checkpoint.round > config.num_rounds:
         raise UserError(f"num_rounds={config.num_rounds}: {folder} has done {checkpoint.round} rounds already")
-    if "clients" not in checkpoint.parts:
-        raise UserError(f"{folder}: the clients of this run kept their state on Flower's nodes; it cannot go on here")
+    if remote and "clients" in checkpoint.parts:
+        raise UserError(f"{folder} was begun on the command line: go on with python -m fedrage_flwr resume={folder}")
+    if not remote and "clients" not in checkpoint.parts:
+        raise UserError(
+            f"{folder}: the clients of this run are Flower's nodes: go on with"
+            f" flwr run . --run-config 'overrides=\"resume={folder}\"'"
+        )
 
 
 def _first_config(folder: Path) -> dict[str, Any]:
@@ -180,7 +190,7 @@ def _first_config(folder: Path) -> dict[str, Any]:
     overrides = folder / ".hydra" / "overrides.yaml"
     if not overrides.is_file():
         raise UserError(f"resume={folder}: no run began in this folder")
-    for name in CSV_FILES:
+    for name in (*CSV_FILES, "ledger"):
         table = folder / f"{name}.csv"
         if table.exists():
             if len(table.read_text(encoding="utf-8").splitlines()) > 1:

@@ -1,6 +1,9 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
+import os
+import secrets
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -24,6 +27,7 @@ from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopReque
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
+from fedrage_flwr.custom_metric import Metric, load_metrics
 from fedrage_flwr.data import Dataset, Partition, load_dataset, on_validation, partition, prepare
 from fedrage_flwr.errors import Diverged, Interrupted, UserError
 from fedrage_flwr.evaluation import ClientMeasure, Measure, ServerMeasure
@@ -31,6 +35,7 @@ from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.ledger import Ledger
+from fedrage_flwr.loggers import LOGGERS, Logger, make_logger
 from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
@@ -46,6 +51,7 @@ from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import Workspace, build_workspace
 from strategies import STRATEGIES
 from strategies.base import BaseStrategy
+from strategies.private import private
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +66,7 @@ class Prepared:
         dataset, partition: data in memory and who holds what.
         manager: holds the participation law over the N training clients.
         rare: bool (N,).
+        metrics: the user's own, by name.
     """
 
     config: Config
@@ -68,6 +75,7 @@ class Prepared:
     partition: Partition
     manager: RandomAccessClientManager
     rare: np.ndarray
+    metrics: Mapping[str, Metric]
 
 
 def prepare_run(config: Config, remote: bool = False) -> Prepared:
@@ -84,11 +92,27 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         raise UserError(f"seeds={config.seeds}: only in simulation; start a run for each seed=K")
     if remote and config.model.name == "custom":
         raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
+    lookup(LOGGERS, config.logger.name).require()
+    if config.evaluate.metrics and (remote or lookup(STRATEGIES, config.strategy.name).personal):
+        why = "clients of Flower's own" if remote else f"the clients of strategy={config.strategy.name}"
+        raise UserError(f"evaluate.metrics={config.evaluate.metrics}: measured where the server predicts, not by {why}")
     device = pick_device(config.device)
+    if config.engine.compile and device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        raise UserError(
+            "engine.compile=true: torch.compile needs a C++ compiler on a CPU, and there is no g++ (or $CXX)"
+        )
     law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
         raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
+    if config.deadline_s is not None and (not remote or law.terms is not None):
+        where = "is for Flower's nodes (flwr run)" if not remote else f"ram={config.ram.name} has ram.deadline_s"
+        raise UserError(f"deadline_s={config.deadline_s:g}: {where}")
+    if remote and config.privacy.noise_multiplier and config.checkpoint_every != 1:
+        raise UserError(
+            f"checkpoint_every={config.checkpoint_every}: privacy.noise_multiplier on Flower's nodes needs checkpoint_every=1, or"
+            " rounds done again after a stop would be released twice and counted once"
+        )
     prepare(config.dataset)
     dataset = load_shared(config.dataset, load_dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
@@ -102,8 +126,9 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
             )
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
-    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s)
-    return Prepared(config, device, dataset, shared, manager, rare)
+    manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
+    metrics = load_metrics(config.evaluate.metrics, dataset)
+    return Prepared(config, device, dataset, shared, manager, rare, metrics)
 
 
 def pick_device(word: str) -> torch.device:
@@ -121,7 +146,7 @@ def pick_device(word: str) -> torch.device:
 def make_local_model(config: Config, dataset: Dataset, device: torch.device, index: int = 0) -> LocalModel:
     """Return the model with its initial parameters, the same in every process; ``index`` picks one of different ones."""
     module = build_model(config.model, dataset.input_shape, dataset.num_classes, config.seed, index)
-    return LocalModel(module, LOSSES[dataset.loss], device)
+    return LocalModel(module, LOSSES[dataset.loss], device, config.engine.compile)
 
 
 @dataclass(frozen=True)
@@ -177,6 +202,20 @@ def run(
         UserError: the folder holds a run already, or the run ended because no reply could be used.
         Interrupted: SIGTERM or SIGINT came; a checkpoint is written.
     """
+    with make_logger(prepared.config, folder) as logger:
+        summary = _run(prepared, folder, logger, remote, checkpoint, company)
+        logger.finish(summary)
+    return summary
+
+
+def _run(
+    prepared: Prepared,
+    folder: Path,
+    logger: Logger,
+    remote: Grid | None,
+    checkpoint: Checkpoint | None,
+    company: Company | None,
+) -> dict[str, Any]:
     config = prepared.config
     if checkpoint is None and (folder / "rounds.csv").exists():
         raise UserError(f"{folder} already holds a run; choose another folder")
@@ -186,7 +225,7 @@ def run(
     log.info("computing on %s", prepared.device.type)
     for note in prepared.partition.notes:
         log.info("%s", note)
-    strategy = make_strategy(config, prepared.manager)
+    strategy = make_strategy(config, prepared.manager, None if remote is None else secrets.randbits(128))
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
@@ -201,6 +240,8 @@ def run(
         optimum = attainable_losses(config, prepared.dataset, prepared.partition, prepared.device)
         measures += ["faa", *(["held_out_faa"] if config.held_out_clients else [])]
         client_columns.append("excess_risk")
+    measures += prepared.metrics
+    client_columns += prepared.metrics
     old = checkpoint is not None
     tables = CsvLogger(folder, prepared.rare, strategy.columns, measures, client_columns, resumed=old)
     train_config = ConfigRecord({"seed": config.seed, **write_settings(config.client)})
@@ -245,14 +286,18 @@ def run(
             ),
             checkpoint,
         )
-        shown = company is None or company.shown
+        title = " · ".join((config.strategy.name, config.ram.name, config.dataset.name))
+        dashboard = Progress(
+            title, config.num_rounds, prepared.rare, lambda: evaluate.last_evaluation, strategy.progress
+        )
         with (
-            Progress(config.num_rounds, strategy.progress) if shown else nullcontext() as progress,
+            dashboard if company is None or company.shown else nullcontext() as progress,
             stop if simulated and company is None else nullcontext(),
         ):
-            callbacks: list[Callback] = [evaluate, polyak, totals, tables, empty, diverged, checkpoints]
-            if progress is not None:
-                callbacks.append(progress)
+            callbacks: list[Callback] = [
+                evaluate, polyak, totals, tables, logger, empty, diverged, checkpoints,
+                *([progress] if progress else []),
+            ]  # fmt: skip
             if ledger is not None:
                 callbacks.insert(0, ledger)
             arrays = strategy.start(
@@ -291,6 +336,7 @@ def run(
     save_model(folder / "polyak.safetensors", average, averages)
     seconds = checkpoints.seconds_before + time.perf_counter() - started
     summary = _summary(prepared, evaluate, totals, polyak_accuracy, seconds)
+    summary.update(strategy.summary_entries())
     summary.update(_group_recovery(prepared, strategy, evaluate))
     if ledger is not None:
         summary.update(ledger.summary())
@@ -322,9 +368,11 @@ def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> N
         raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
-def make_strategy(config: Config, manager: RandomAccessClientManager) -> BaseStrategy:
-    """Make the server half; only an oracle is told the marginals."""
+def make_strategy(config: Config, manager: RandomAccessClientManager, secret: int | None = None) -> BaseStrategy:
+    """Make the server half; only an oracle is told the marginals. ``secret``: see ``strategies.private``."""
     chosen: type[BaseStrategy] = lookup(STRATEGIES, config.strategy.name)
+    if config.privacy.clip is not None:
+        chosen = private(chosen, config.privacy, config.seed, secret)
     if chosen.told_marginals:
         told = manager.law.marginals().values
         return chosen(config.strategy, config.client, config.num_clients, marginals=told)  # type: ignore[call-arg]
@@ -357,7 +405,9 @@ def make_measure(prepared: Prepared, strategy: BaseStrategy, grid: Grid, train_c
         everyone = prepared.manager.everyone
         return lambda arrays, round: ClientMeasure(strategy, everyone(grid), train_config, clients)(arrays, round)
     model = make_local_model(config, dataset, prepared.device)
-    return ServerMeasure(model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients)
+    return ServerMeasure(
+        model, dataset.test.inputs, dataset.test.labels, dataset.to_float, parts, clients, prepared.metrics
+    )
 
 
 def _group_recovery(prepared: Prepared, strategy: BaseStrategy, evaluate: Evaluate) -> dict[str, float]:
@@ -379,7 +429,13 @@ def _summary(
     last: Mapping[str, float | None] = evaluate.last
     accuracies = evaluate.last_accuracies()
     measures = ("client_accuracy_min", "client_accuracy_worst10pct", "client_accuracy_std", "rare_client_accuracy")
-    further = ("faa", "held_out_faa", "excess_risks_below_zero", *(["loss"] if np.isnan(polyak_accuracy) else []))
+    further = (
+        "faa",
+        "held_out_faa",
+        "excess_risks_below_zero",
+        *(["loss"] if np.isnan(polyak_accuracy) else []),
+        *prepared.metrics,
+    )
     return {
         **{word: getattr(config, word).name for word in words},
         "seed": config.seed,

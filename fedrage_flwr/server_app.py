@@ -1,12 +1,13 @@
 """The Flower ServerApp: ``flwr run . --run-config 'overrides="strategy=scaffold num_rounds=20"'``.
 
-The words in ``overrides`` are those of the command line, split as a shell would. Clients run wherever Flower has nodes, so
-``backend`` has no say here.
+The words in ``overrides`` are those of the command line, split as a shell would; ``resume=/abs/folder`` goes on with a run whose
+ServerApp was stopped. Clients run wherever Flower has nodes, so ``backend`` has no say here.
 """
 
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedrage_flwr.command import draw_figures, print_summary
 from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.neighbours import check_neighbours
+from fedrage_flwr.resume import Request, read_request, resume
 from fedrage_flwr.run import prepare_run, run
 
 log = logging.getLogger(__name__)
@@ -42,9 +44,14 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, context: Context) -> None:
     check_neighbours()
     words = split_overrides(str(context.run_config["overrides"]))
+    setting = str(context.run_config["output-dir"])
+    request = read_request(words)
+    if request is not None:
+        _resume(request, setting, grid)
+        return
     cfg = compose_config(words)
     prepared = prepare_run(validate(cfg), remote=True)
-    folder = output_folder(str(context.run_config["output-dir"]), context.run_id)
+    folder = output_folder(setting, context.run_id)
     write_config(cfg, words, folder)
     with _log_to(folder / "run.log"):
         summary = run(prepared, folder, remote=grid)
@@ -52,15 +59,33 @@ def _run(grid: Grid, context: Context) -> None:
     print_summary(summary, folder)
 
 
+def _resume(request: Request, output_dir: str, grid: Grid) -> None:
+    folder = request.folder.expanduser()
+    if not folder.is_absolute() or not folder.is_dir():
+        raise UserError(f"resume={request.folder} must be the absolute path of a run's folder on the server")
+    if output_dir and Path(output_dir).expanduser() != folder:
+        raise UserError(
+            f"output-dir={output_dir!r} goes with a new run; resume={request.folder} goes on in its own folder"
+        )
+    with _log_to(folder / "run.log"):
+        summary = resume(request, folder, log.info, grid)
+        draw_figures(folder, summary)
+    print_summary(summary, folder)
+
+
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setLevel(logging.INFO)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: not record.name.startswith("httpx"))  # a line for every request of Flower's
+    """Log to the file, and what is ours also to whoever watches Flower's log of the run."""
+    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    file, stream = logging.FileHandler(path, encoding="utf-8"), logging.StreamHandler(sys.stdout)
+    file.addFilter(lambda record: not record.name.startswith("httpx"))  # a line for every request of Flower's
+    stream.addFilter(lambda record: record.name.startswith(("fedrage_flwr.", "strategies.")))
     root = logging.getLogger()
     before = root.level
-    root.addHandler(handler)
+    for handler in (file, stream):
+        handler.setLevel(logging.INFO)
+        handler.setFormatter(form)
+        root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
         yield
@@ -68,9 +93,10 @@ def _log_to(path: Path) -> Iterator[None]:
         log.exception("the run failed")
         raise
     finally:
-        root.removeHandler(handler)
         root.setLevel(before)
-        handler.close()
+        for handler in (file, stream):
+            root.removeHandler(handler)
+        file.close()
 
 
 def split_overrides(text: str) -> list[str]:

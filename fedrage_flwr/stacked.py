@@ -38,7 +38,8 @@ class StackedModel:
             tensor[:models].requires_grad_() for tensor in memory or empty_stack(like, models)
         )
         self._forward = self._walk if can_walk(like.module) else self._vmap
-        self._step = LinearStack(self.parameters) if like.by_hand else AutogradStep(self.loss, self.parameters)
+        differentiable = torch.compile(self.loss) if like.compile else self.loss
+        self._step = LinearStack(self.parameters) if like.by_hand else AutogradStep(differentiable, self.parameters)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``; inputs and targets as for ``loss``."""

@@ -86,9 +86,16 @@ class LocalModel:
         module: the network; it is moved to ``device``.
         loss: loss of each example.
         device: where the arithmetic runs.
+        compile: hand forward and backward to ``torch.compile``; it leaves linear chains alone, which are written by hand.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss = cross_entropy, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = cross_entropy,
+        device: torch.device | str = "cpu",
+        compile: bool = False,
+    ) -> None:
         self.module = module.to(device).train()
         self.device = torch.device(device)
         self.example_loss = loss
@@ -97,7 +104,9 @@ class LocalModel:
         self._tensors: dict[str, Tensor] = dict(module.state_dict())
         self.by_hand = is_linear_stack(module, loss)
         """Gradients are written out (``fedrage_flwr.linear_stack``); else autograd finds them."""
-        self._step = LinearStack(self.parameters) if self.by_hand else AutogradStep(self.loss, self.parameters)
+        self.compile = compile and not self.by_hand
+        differentiable = torch.compile(self.loss) if self.compile else self.loss
+        self._step = LinearStack(self.parameters) if self.by_hand else AutogradStep(differentiable, self.parameters)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``."""

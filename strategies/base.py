@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.exchange import in_partition_order, partitions_of
 from fedrage_flwr.outlook import Explanation, Outlook
-from fedrage_flwr.records import array_record, mismatch, non_finite, to_arrays, to_record, weighted_mean
+from fedrage_flwr.records import array_record, mismatch, non_finite, oversize, to_arrays, to_record, weighted_mean
 from fedrage_flwr.rounds import Callback, Outcome, Update
 from fedrage_flwr.settings import Gt, Interval
 from strategies.rounds import run_rounds
@@ -83,6 +83,8 @@ class BaseStrategy(Strategy):
     """Those of them shown while it runs."""
     personal: ClassVar[bool] = False
     """Clients predict with models of their own: they are asked to evaluate on their test parts."""
+    plain_mean: ClassVar[bool] = False
+    """All it makes of the replies is ``mean`` with equal weights, so that a private mean makes it private."""
     told_marginals: ClassVar[bool] = False
     """The constructor takes ``marginals``, the hidden p: an oracle, and labelled as one."""
 
@@ -114,6 +116,10 @@ class BaseStrategy(Strategy):
     def advice(self) -> str:
         """What to try when a run diverges."""
         return f"the steps are too large: try client.lr={self.client.lr / 10:.2g}, a tenth of what it is"
+
+    def summary_entries(self) -> dict[str, Any]:
+        """What the strategy has to add to the summary of a finished run."""
+        return {}
 
     def client_columns(self) -> tuple[str, ...]:
         """Metrics of an evaluation by clients that belong in clients.csv; a list ``x`` fills ``x_0``, ``x_1``, …"""
@@ -290,6 +296,9 @@ class BaseStrategy(Strategy):
 
     def problem(self, content: RecordDict) -> str | None:
         """Say what makes a reply unusable; None if nothing does."""
+        too_large = oversize(content, self.sends().values())
+        if too_large:
+            return too_large
         for name, expected in self.sends().items():
             record = array_record(content, name)
             if record is None:

@@ -15,3 +15,5 @@ class FedAvg(BaseStrategy):
     Stores: nothing.
     Must know: nothing.
     """
+
+    plain_mean = True

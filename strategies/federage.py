@@ -39,6 +39,7 @@ class FedeRage(BaseStrategy):
     Settings = FedeRageSettings
     columns = ("beta", "step_weight_mean", "tail_share")
     progress = ("beta",)
+    plain_mean = True
 
     def __init__(self, settings: FedeRageSettings, client: Any, num_clients: int) -> None:
         super().__init__(settings, client, num_clients)

@@ -31,11 +31,10 @@ def run():
     """Four rounds in the process; returns outcomes and all arrays: model, records, server memory, client state."""
     prepared = {}
 
-    def run(word, model, cohort):
-        config = validate(
-            compose_config([*JOB, f"strategy={word}", f"model={model}", f"engine.cohort={cohort}", "client.lr=0.05"])
-        )
-        key = (model, cohort)
+    def run(word, model, cohort, *more):
+        words = [f"strategy={word}", f"model={model}", f"engine.cohort={cohort}", "client.lr=0.05", *more]
+        config = validate(compose_config([*JOB, *words]))
+        key = (model, cohort, *more)
         if key not in prepared:
             made = prepare_run(config)
             grid = InlineGrid.create(None, 6, WorkspaceFactory(config, made.dataset, made.partition), CPU)
@@ -182,3 +181,14 @@ def test_what_cohort_may_be(value):
         UserError, match=r"engine.cohort=.* is not allowed: must be one of auto, off or an integer in \[1, ∞\)"
     ):
         validate(compose_config([f"engine.cohort={value}"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", ["off", 4])
+def test_compiled_and_plain_agree(run, cohort):
+    """Tolerance: float32 rounding over at most 6 steps, 2·10⁻⁴ of the largest entry."""
+    _, expected, _ = run("fedprox", "cnn", cohort)
+    _, found, _ = run("fedprox", "cnn", cohort, "engine.compile=true")
+    for key, array in expected["arrays"].items():
+        scale = max(1.0, float(np.abs(array).max()))
+        np.testing.assert_allclose(found["arrays"][key], array, rtol=0, atol=2e-4 * scale, err_msg=key)

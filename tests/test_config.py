@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from fedrage_flwr.config import TABLES, choices, compose_config, conf_dir, validate
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.run import prepare_run
 
 
 def line(*overrides: str) -> str:
@@ -115,3 +116,10 @@ def test_a_strategy_file_shares_one_base():
             base.client.local_steps,
             base.client.batch_size,
         )
+
+
+def test_compile_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    config = validate(compose_config(["engine.compile=true", "device=cpu"]))
+    with pytest.raises(UserError, match=r"engine.compile=true: torch.compile needs a C\+\+ compiler"):
+        prepare_run(config)

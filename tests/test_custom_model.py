@@ -79,7 +79,7 @@ def test_initial_parameters_come_from_the_seed():
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("nets", "must be package.module:Class"),
+        ("nets", "must be package.module:Name"),
         ("no_such_module:X", "ModuleNotFoundError"),
         ("my_nets_for_test:Absent", "has no attribute 'Absent'"),
         ("my_nets_for_test:number", "makes a int, must be a torch.nn.Module"),

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = ("quickstart", "resume", "own-data", "own-model", "own-algorithm")
+PAGES = (
+    "quickstart", "resume", "own-data", "own-huggingface", "own-trace", "own-model", "own-algorithm", "own-metric",
+)  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"# ([\w./-]+\.(?:py|yaml))(?:, in (\w+))?\n")
 
@@ -54,6 +56,7 @@ def run(words: list[str], home: Path) -> None:
     python.chmod(0o755)
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
     done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, ""), f"{words[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
@@ -61,6 +64,8 @@ def run(words: list[str], home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(copy, page):
+    if page == "own-huggingface":
+        pytest.importorskip("datasets", reason="needs pip install datasets")
     for kind, text in blocks(page):
         perform(kind, text, copy)
 

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedrage_flwr import explain
+from fedrage_flwr.config import conf_dir
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.explain import Observed, binomial_interval, implied_weights, main, observe, weight_lines
+from fedrage_flwr.explain import Observed, as_met, binomial_interval, implied_weights, main, observe, weight_lines
 from fedrage_flwr.outlook import Outlook, name_clients
 from strategies.federage import FedeRage
 
@@ -121,3 +123,38 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"usage: python -m fedrage_flwr\.explain FOLDER"):
         main(arguments)
+
+
+def test_real_sites_are_explained_by_what_was_met(tmp_path, run_folder, capsys):
+    """ram=natural has no law to compare with: six rounds of a run, relabelled, stand for those of three sites."""
+    folder = run_folder(
+        "num_clients=3", "rare_clients=0", "partition=iid", "ram=uniform", "ram.clients_per_round=1", "num_rounds=6"
+    )
+    from omegaconf import OmegaConf
+
+    path = folder / ".hydra" / "config.yaml"
+    config = OmegaConf.load(path)
+    config.ram = OmegaConf.load(conf_dir() / "ram" / "natural.yaml")
+    OmegaConf.save(config, path)
+    came = pd.read_csv(folder / "participation.csv")["client"].value_counts().reindex(range(3), fill_value=0)
+    main([str(folder)])
+    page = capsys.readouterr().out
+    assert "not known beforehand" in page
+    assert "expected" not in page
+    rows = [
+        line.split()[:2]
+        for line in page.partition("Clients")[2].splitlines()
+        if line.split()[:1] in (["0"], ["1"], ["2"])
+    ]
+    assert rows == [[str(i), str(came[i])] for i in range(3)]
+    assert "of the rounds, over 3 sites" in page
+    assert "1 (mean)" in page  # one participant a round
+
+
+def test_what_was_met_in_numbers():
+    """Two rounds, {0} and {0, 1}, of three sites: P = (1, ½, 0), p = (¾, ¼, 0)."""
+    observed = Observed(
+        2, np.array([2, 1, 0]), np.array([2, 1, 0]), np.array([0.75, 0.25, 0.0]), {}, np.full(3, np.nan)
+    )
+    view = as_met(observed)
+    assert (view.inclusion.tolist(), view.marginals.tolist(), view.participants) == ([1, 0.5, 0], [0.75, 0.25, 0], 1.5)

@@ -16,10 +16,13 @@ from fedrage_flwr.node import own_partition
 class Nodes(InlineGrid):
     """Nodes to be asked; ``misfits`` raise, and those in ``silent`` never answer a training message."""
 
-    def __init__(self, online, misfits=(), silent=()):
+    def __init__(
+        self, online, misfits=(), silent=(), forgetful=(), reason="Traceback …\nValueError: scale is 1.0 in the file"
+    ):
         super().__init__(None, 0)
         del self.partitions
         self.online, self.misfits, self.silent = dict(online), set(misfits), set(silent)
+        self.forgetful, self.reason = set(forgetful), reason
         self.greetings, self.ttls = [], []
 
     def get_node_ids(self):
@@ -31,9 +34,10 @@ class Nodes(InlineGrid):
             node = message.metadata.dst_node_id
             self.greetings.append(dict(message.content["config"]))
             if node in self.misfits:
-                content = Error(2, "Traceback …\nValueError: scale is 1.0 in the file")
+                content = Error(2, self.reason)
             else:
-                content = RecordDict({"identity": MetricRecord({"partition-id": self.online[node]})})
+                identity = {"partition-id": self.online[node], "forgets": int(node in self.forgetful)}
+                content = RecordDict({"identity": MetricRecord(identity)})
             replies.append(Message(content, reply_to=message))
         return replies
 
@@ -74,12 +78,61 @@ def test_a_node_that_is_gone_is_not_asked():
     assert sorted(manager.seen) == [0, 1]
 
 
-def test_a_second_node_with_the_same_partition_is_reported_while_the_first_is_there():
+def test_a_second_node_with_the_same_partition_is_left_out_while_the_first_is_there():
     grid, manager = Nodes({7: 0, 8: 1}), full(2)
     manager.connect(grid)
     grid.online[9] = 1
-    with pytest.raises(UserError, match="two nodes say they hold partition-id=1"):
-        manager.admit(grid, 1)
+    for round in (1, 2):
+        assert dict(manager.admit(grid, round).partitions) == {7: 0, 8: 1}
+    assert manager.problems == [
+        "another node says it holds partition-id=1; it is left out while the first one is there"
+    ]
+    del grid.online[8]
+    assert dict(manager.admit(grid, 3).partitions) == {7: 0, 9: 1}
+
+
+def test_two_nodes_with_the_same_partition_at_the_start_end_the_run():
+    with pytest.raises(UserError, match="two nodes say they hold partition-id=1: give each its own"):
+        full(2).connect(Nodes({7: 0, 8: 1, 9: 1}))
+
+
+def test_a_refused_node_that_was_away_is_asked_again():
+    grid, manager = Nodes({7: 0, 8: 1}, misfits=[8]), natural(2)
+    manager.connect(grid)
+    del grid.online[8]
+    manager.admit(grid, 1)
+    grid.online[8], grid.misfits = 1, set()
+    assert dict(manager.admit(grid, 2).partitions) == {7: 0, 8: 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("Traceback …\n  File …\nValueError: no scale", "ValueError: no scale"),
+        ("<class 'fedrage_flwr.errors.UserError'>:<'3.npz cannot be read'>", "UserError: 3.npz cannot be read"),
+        ("<class 'ValueError'>:<\"it's 1.0\">", "ValueError: it's 1.0"),
+    ],
+)
+def test_a_refusal_is_one_line_however_flower_wraps_it(reason, line):
+    grid, manager = Nodes({7: 0, 8: 1}, misfits=[8], reason=reason), natural(2)
+    manager.connect(grid)
+    assert manager.problems == [f"a node cannot take part: {line}"]
+
+
+def test_nodes_that_would_forget_are_named():
+    grid, manager = Nodes({7: 0, 8: 1}, forgetful=[8]), full(2)
+    manager.connect(grid)
+    assert len(manager.problems) == 1
+    assert manager.problems[0].startswith("no state-dir in the node config of sites 1: ")
+
+
+def test_a_law_that_draws_can_have_a_deadline():
+    grid = Nodes({7: 0, 8: 1}, silent=[8])
+    manager = RandomAccessClientManager(Full(Full.Settings(name="full"), 2, 0, 0), 2, 0.2, deadline_s=0.3)
+    manager.connect(grid)
+    view = manager.admit(grid, 1)
+    replies = list(view.send_and_receive([Message(RecordDict(), node, "train") for node in view.get_node_ids()]))
+    assert [reply.metadata.src_node_id for reply in replies] == [7]
 
 
 def test_the_greeting_is_sent_and_a_misfit_ends_a_run_that_needs_all():

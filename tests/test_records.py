@@ -1,17 +1,20 @@
 """Lazy arrays are Flower's arrays, and means are means."""
 
 import pickle
+from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedrage_flwr.records import (
+    SLACK,
     LazyArray,
     mismatch,
     nbytes,
     non_finite,
+    oversize,
     payload_bytes,
     to_arrays,
     to_record,
@@ -106,3 +109,43 @@ def test_weights_that_sum_to_zero():
 def test_torch_and_numpy_scalars_keep_their_shape():
     mean = weighted_mean([{"b": torch.tensor(v).numpy()} for v in (1.0, 2.0)])["b"]
     assert (mean.shape, mean.dtype, float(mean)) == ((), np.float32, 1.5)
+
+
+def lying(shape=(2,), dtype="float32", stype="numpy.ndarray", content=None):
+    """An array as it comes over the wire; what it declares need not be what it holds."""
+    buffer = BytesIO()
+    np.save(buffer, np.zeros(2, np.float32) if content is None else content)
+    return ArrayRecord({"w": Array(dtype=dtype, shape=shape, stype=stype, data=buffer.getvalue())})
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (lying(), None),
+        (lying(content=np.zeros(3, np.float32)), "w declares (2,) float32, but its bytes are (3,) float32"),
+        (lying(content=np.zeros(2)), "w declares (2,) float32, but its bytes are (2,) float64"),
+        (lying(content=np.array([None, None])), "w declares (2,) float32, but its bytes are (2,) object"),
+        (lying(stype="pickle"), "w is serialised as 'pickle', expected 'numpy.ndarray'"),
+        (lying(shape=(3,)), "w has shape (3,), expected (2,)"),
+    ],
+)
+def test_the_bytes_must_be_what_an_array_declares(record, problem):
+    assert mismatch(record, to_record({"w": np.zeros(2, np.float32)})) == problem
+
+
+def test_bytes_that_are_cut_or_padded_or_no_array_are_told_before_they_are_decoded():
+    expected = to_record({"w": np.zeros(2, np.float32)})
+    whole = lying()["w"].data
+    for data, found in ((whole[:-1], 7), (whole + b"\0", 9)):
+        record = ArrayRecord({"w": Array("float32", (2,), "numpy.ndarray", data)})
+        assert mismatch(record, expected) == f"w has {found} bytes of data, expected 8"
+    record = ArrayRecord({"w": Array("float32", (2,), "numpy.ndarray", b"no array at all")})
+    assert "w cannot be read" in mismatch(record, expected)
+
+
+def test_a_message_may_not_be_much_larger_than_what_is_expected_in_it():
+    expected = [to_record({"w": np.zeros(10, np.float32)})]
+    padding = ArrayRecord([np.zeros((SLACK + 40) // 8 + 1)])
+    assert oversize(RecordDict({"arrays": expected[0]}), expected) is None
+    assert "at most 1,048,616 expected" in oversize(RecordDict({"padding": padding}), expected)
+    assert "expected" in oversize(RecordDict({"config": ConfigRecord({"text": "x" * (SLACK + 41)})}), expected)

@@ -34,6 +34,7 @@ DATASETS: NameTable = {
     "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
     "synthetic": "fedrage_flwr.data.synthetic:Synthetic",
     "private": "fedrage_flwr.data.private:Private",
+    "file": "fedrage_flwr.data.npz:NpzFile",
 }
 
 PARTITIONS: NameTable = {

@@ -95,8 +95,8 @@ class Private:
         )
 
 
-def read_private(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a node's file.
+def read_private(path: Path, typed: str = "data-path") -> dict[str, np.ndarray]:
+    """Return the arrays of a file; ``typed`` is the key that named it.
 
     Raises:
         UserError: it is absent, damaged, lacks an array, or holds values that cannot be trained on.
@@ -106,12 +106,12 @@ def read_private(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in ARRAYS}
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(
-            f"data-path={path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:120]});"
+            f"{typed}={path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:120]});"
             " make it with python -m fedrage_flwr.prepare"
         ) from error
     problem = _flaw(arrays)
     if problem:
-        raise UserError(f"data-path={path}: {problem}")
+        raise UserError(f"{typed}={path}: {problem}")
     return arrays
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clients import CLIENTS
 from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.report.cells import Cell
 from fedrage_flwr.report.runs import RunData
+from fedrage_flwr.settings import lookup
 
 AXES = ("rounds", "gradient steps", "bytes up", "bytes down", "client compute")
 """Budgets that grow round by round; client compute counts examples whose gradient was taken in local steps."""
@@ -31,10 +33,12 @@ def trials(run: RunData) -> int:
 def spent(run: RunData) -> dict[str, float]:
     """The budgets a run has spent.
 
-    Gradient steps are ``client.local_steps`` for each reply (a method that trains several models a round takes them for each,
-    which shows in its bytes, not here); client compute is those times ``client.batch_size``.
+    Gradient steps are ``client.local_steps`` for each reply and each model that the client trains for it; client compute is those
+    times ``client.batch_size``. Full gradients that a method takes besides are not counted.
     """
-    rounds, steps = float(run.summary["rounds_done"]), float(run.config["client.local_steps"])
+    trainings = lookup(CLIENTS, str(run.config["client.name"])).trainings
+    models = float(run.config[trainings] if isinstance(trainings, str) else trainings)
+    rounds, steps = float(run.summary["rounds_done"]), models * float(run.config["client.local_steps"])
     replies = float(sum(run.participations.values()))
     return {
         "rounds": rounds,

@@ -21,6 +21,8 @@ from fedrage_flwr.errors import UserError
 from fedrage_flwr.experiment import NO_MATTER, PLACES, evaluated, flat, of_clients
 
 WORDS = ("strategy", "dataset", "partition", "ram", "model", "backend")
+NUMBERS = ("seed", "num_rounds", "rounds_done", "bytes_up_per_round", "bytes_down_per_round", "wall_seconds")
+"""What no table can do without."""
 NOT_A_SETTING = {*NO_MATTER, "seed", "seeds", "tuned.wanted", "device", "checkpoint_every"}
 """Settings that do not tell one cell from another."""
 
@@ -117,7 +119,7 @@ def _read_small(path: Path) -> RunData:
         facts = json.loads(path.read_text(encoding="utf-8"))
         rounds = pd.read_csv(path.with_name(f"{path.name[:-5]}.csv"))
         return _make(path, facts.pop("overrides"), facts.pop("config"), facts.pop("clients"), rounds, facts)
-    except (ValueError, KeyError, TypeError) as error:  # of JSON, of pandas, of what should be there
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # of JSON, of pandas, of what should be there
         raise UserError(f"{path}: cannot be read as a recorded run ({_one_line(error)})") from error
 
 
@@ -138,6 +140,10 @@ def _make(
     rounds: pd.DataFrame, facts: Mapping[str, Any],
 ) -> RunData:  # fmt: skip
     config = {key: value for key, value in config.items() if key not in PLACES}
+    rounds = rounds.apply(pd.to_numeric)
+    lacking = [name for name in NUMBERS if facts.get(name) is None] + ["round"] * ("round" not in rounds)
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
     config["num_rounds"] = facts["num_rounds"]  # a run that went on beyond its first end
     named = [word.partition("=")[2] for word in typed if word.startswith("experiment=")]
     return RunData(

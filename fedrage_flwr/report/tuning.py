@@ -1,7 +1,7 @@
 """The audit of a tuning: what was tried and chosen, edges, result against trials spent, and rank correlations.
 
-Reads the tables that ``python -m fedrage_flwr.tune`` leaves in ``results/tuning/``, one for each method, data set and law, finished
-or not, and never writes to them.
+Reads the tables that ``python -m fedrage_flwr.tune`` leaves in ``results/tuning/``, one for each method, data set and law,
+finished or not, and never writes to them.
 """
 
 import io
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -60,13 +61,13 @@ class Tuning:
         rows = ended[ended["trial"].isin(first["trial"].head(budget.finalists)) & ended["seed"].isin(budget.seeds)]
         seeds = rows.groupby("trial")["seed"].nunique()
         whole = len(seeds) > 0 and bool((seeds == len(budget.seeds)).all())
-        means = rows.groupby("trial")[["score_all", "score_participants"]].mean()
+        means: pd.DataFrame = rows.groupby("trial")[["score_all", "score_participants"]].mean()
         return means.loc[[trial for trial in first["trial"] if trial in means.index]] if whole else means.head(0)
 
     def chosen(self, mode: str) -> int | None:
         """The finalist of the highest mean score; None before the tuning has come to its end."""
         finals = self.finals(mode)
-        return int(finals[f"score_{mode}"].idxmax()) if len(finals) else None
+        return cast(int, finals[f"score_{mode}"].idxmax()) if len(finals) else None
 
 
 def read_tunings(folder: Path) -> list[Tuning]:
@@ -195,7 +196,7 @@ def chosen_table(tunings: Sequence[Tuning]) -> pd.DataFrame:
     for tuning in tunings:
         for mode in MODES:
             trial, first = tuning.chosen(mode), tuning.first
-            leader = int(first[f"score_{mode}"].idxmax()) if trial is None else trial
+            leader = cast(int, first[f"score_{mode}"].idxmax()) if trial is None else trial
             settings = str(first.loc[leader, "settings"])
             rows.append({
                 "column": tuning.column, "method": tuning.strategy, "mode": mode,
@@ -207,8 +208,8 @@ def chosen_table(tunings: Sequence[Tuning]) -> pd.DataFrame:
             })  # fmt: skip
     notes = [
         "Validation accuracy in the last ten rounds. all: mean over all clients; participants: each client weighed by how often"
-        " it took part, which is all that a server can see. A cell that is still running shows the best of its first rung. edge: the"
-        " axes at whose edge the trial lies with an allowed value beyond that was not tried.",
+        " it took part, which is all that a server can see. A cell that is still running shows the best of its first rung. edge:"
+        " the axes at whose edge the trial lies with an allowed value beyond that was not tried.",
     ]
     return _titled(rows, "Tuning: what was tried and chosen", notes)
 
@@ -255,8 +256,8 @@ def ranks_table(tunings: Sequence[Tuning]) -> pd.DataFrame:
             })  # fmt: skip
     notes = [
         "Spearman's ρ over trials, first rung unless said otherwise; — for fewer than three trials. with test accuracy: of the"
-        " last model of the same run; it is looked at here alone, never in choosing. first and further seeds: scores after the second"
-        " rung against the mean over the further seeds.",
+        " last model of the same run; it is looked at here alone, never in choosing. first and further seeds: scores after the"
+        " second rung against the mean over the further seeds.",
     ]
     return _titled(rows, "Tuning: rank correlations", notes)
 

@@ -20,6 +20,12 @@ def test_what_a_run_has_spent(make_run):
     assert trials(make_run("fedavg", 0, [0.1], {"tuned.note": "the method's defaults"})) == 0
 
 
+def test_a_client_that_trains_several_models_takes_more_steps(make_run):
+    focus = make_run("focus", 0, [0.1], {"client.name": "focus", "strategy.num_clusters": 3})
+    ditto = make_run("ditto", 0, [0.1], {"client.name": "ditto"})
+    assert (spent(focus)["gradient steps"], spent(ditto)["gradient steps"]) == (3 * 3 * 5, 2 * 3 * 5)
+
+
 def test_not_equal_above_five_per_cent(make_run):
     def column(rounds, **facts):
         return make_cells([make_run("a", 0, [0.5] * 100), make_run("b", 0, [0.5] * rounds, **facts)])

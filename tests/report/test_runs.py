@@ -59,3 +59,26 @@ def test_what_is_no_folder_of_runs_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("round,accuracy\n1,0.5\n")
     with pytest.raises(UserError, match=r"a.json: cannot be read as a recorded run \(KeyError: 'config'\)"):
         load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.write_text("[1]"), "cannot be read as a recorded run"),
+        (lambda path: path.write_text('"text"'), "cannot be read as a recorded run"),
+        (lambda path: path.write_bytes(b"\xff\xfe{"), "cannot be read as a recorded run"),
+        (lambda path: path.write_text(path.read_text()[:100]), "cannot be read as a recorded run"),
+        (lambda path: path.write_text(path.read_text().replace("wall_seconds", "seconds")), "it lacks wall_seconds"),
+        (lambda path: path.with_suffix(".csv").write_text(""), "EmptyDataError"),
+        (lambda path: path.with_suffix(".csv").write_text("accuracy\n0.5\n"), "it lacks round"),
+        (lambda path: path.with_suffix(".csv").write_text("round,accuracy\n1,high\n"), "high"),
+    ],
+)
+def test_a_damaged_record_is_named_in_one_line(tmp_path, record_run, change, message):
+    path = record_run(tmp_path, "fedavg", 0, [0.5])
+    assert len(load([tmp_path])[0]) == 1
+    change(path)
+    with pytest.raises(UserError, match=message) as caught:
+        load([tmp_path])
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
