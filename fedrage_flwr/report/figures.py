@@ -91,16 +91,20 @@ def caption(runs: Runs) -> str:
 
 
 def command(runs: Runs) -> str:
-    """Return the command that makes these runs, from the words typed for them; every value that was varied stands in it."""
-    values: dict[str, dict[str, None]] = defaultdict(dict)
+    """Return the commands that make these runs, one for each experiment: the words typed, with every value they had."""
+    typed: dict[str | None, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         for word in run.overrides:
             key, _, value = word.partition("=")
-            values[key][value] = None
-    names = list(values.pop("experiment", {}))
-    words = [f"{key}={','.join(found)}" for key, found in values.items()]
-    program = f"fedrage_flwr.experiment {names[0]}" if len(names) == 1 else "fedrage_flwr -m"
-    return " ".join(["python -m", program, *words])
+            if key != "experiment":
+                typed[run.experiment][key][value] = None
+    commands = []
+    for name, values in typed.items():
+        words = [f"{key}={','.join(found)}" for key, found in values.items()]
+        commands.append(
+            " ".join(["python -m", f"fedrage_flwr.experiment {name}" if name else "fedrage_flwr -m", *words])
+        )
+    return "; ".join(commands)
 
 
 def varies(runs: Iterable[RunData], *keys: str) -> bool:

@@ -2,8 +2,8 @@
 
 The FedeRage paper's rates on a convex, non-smooth problem: least absolute deviation, four clients, mini-batches of one example.
 HiGHS finds its optimum. The paper's listing with η_θ = η_β = η = c/(κ√(TH)) is run for each T, c and (α, γ), all replicas at
-once in numpy; tests/theory holds it to the engine. Written: the error f(θ̄, β̄) − f* of the averaged checkpoints of each replica, and for
-each c the slope of log error over log T.
+once in numpy; tests/theory holds it to the engine. Written: the error f(θ̄, β̄) − f* of the averaged checkpoints of each
+replica, and for each c the slope of log error over log T.
 
 OUT (default ``results/rates``) gets errors.csv, slopes.csv and the figure; replicas share participants and mini-batches between
 methods and step sizes, not between T. ``--draw`` runs nothing: slopes and figure are made of the errors.csv that is there.

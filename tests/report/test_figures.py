@@ -159,6 +159,8 @@ def test_files_say_where_they_come_from_and_are_the_same_again(make_run, tmp_pat
     runs = [replace(make_run("fedavg", seed, [0.5, 0.6]), overrides=("experiment=table1", "strategy=fedavg", f"seed={seed}"))
             for seed in (0, 1)]  # fmt: skip
     assert command(runs) == "python -m fedrage_flwr.experiment table1 strategy=fedavg seed=0,1"
+    alone = replace(runs[0], experiment=None, overrides=("strategy=focus",))
+    assert command([*runs, alone]) == f"{command(runs)}; python -m fedrage_flwr -m strategy=focus"
     paths = draw(runs, tmp_path / "one")
     assert [path.name for path in paths] == ["curves.pdf", "curves.png"]
     assert b"fedrage_flwr.experiment table1 strategy=fedavg seed=0,1" in paths[1].read_bytes()
@@ -189,7 +191,7 @@ def test_memberships_of_a_real_run(tmp_path):
     extract(folder, tmp_path / "focus")
     pi = pd.read_csv(tmp_path / "memberships" / "focus.csv")
     assert len(pi) == 3 * 9
-    assert pi["group"].tolist() == ([0] * 6 + [1] * 3) * 3
+    assert pi["group"].tolist() == ([0] * 4 + [1] * 3 + [2] * 2) * 3
     assert pi.filter(like="pi_").sum(axis=1).tolist() == pytest.approx([1] * 27, abs=1e-3)
     assert not (tmp_path / "regions").exists()
 
