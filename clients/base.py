@@ -93,6 +93,8 @@ class ClientAlgorithm:
     cohort_counts: ClassVar[tuple[str, ...]] = ()
     cohort_shared: ClassVar[tuple[str, ...]] = ()
     """Names of the hooks' own state, see ``fedrage_flwr.cohort.stack_hooks``."""
+    trainings: ClassVar[int | str] = 1
+    """How many models take H local steps for one reply: a number, or the setting that says it. Reports count budgets by it."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

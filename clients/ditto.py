@@ -37,6 +37,7 @@ class DittoClient(ClientAlgorithm):
     """FedAvg's local steps for the server, and a personal model to predict with."""
 
     Settings = DittoSettings
+    trainings = 2
     keeps_state = True
 
     def train(self) -> Process[Work]:

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 class FocusClient(ClusteredClient):
     """One E-step and G local trainings a round."""
 
+    trainings = "strategy.num_clusters"
     keeps_state = True
 
     def train(self) -> Process[Work]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -24,8 +24,12 @@ from fedrage_flwr.checkpoint import FOLDER, config_hash, files, read_newest
 from fedrage_flwr.config import choices, compose_config, nearest, validate
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.report.extracts import extract
 from fedrage_flwr.results import write_summary
 from fedrage_flwr.resume import Request, resume
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 USAGE = "python -m fedrage_flwr.experiment NAME [KEY=VALUE …], NAME of conf/experiment"
 MEASURES = (
@@ -109,15 +113,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def record(folder: Path, summary: Mapping[str, Any], overrides: Sequence[str], where: Path) -> None:
     """Write the two small files of a finished run: ``where`` with .csv and with .json, the latter last."""
-    import pandas as pd
-
     config = flat(asdict(validate(compose_config(overrides))))
     config = {key: value for key, value in config.items() if key not in PLACES}
-    rounds = pd.read_csv(folder / "rounds.csv")
-    measured = rounds[rounds["loss"].notna()]
-    columns = ["round", *(column for column in MEASURES if column in rounds and measured[column].notna().any())]
     where.parent.mkdir(parents=True, exist_ok=True)
-    measured[columns].to_csv(
+    extract(folder, where)
+    evaluated(folder).to_csv(
         where.with_name(f"{where.name}.csv"), index=False, float_format="%.5g", lineterminator="\n"
     )
     facts = {
@@ -125,19 +125,34 @@ def record(folder: Path, summary: Mapping[str, Any], overrides: Sequence[str], w
         "config_hash": config_hash(config),
         "config": config,
         **summary,
-        "clients": _of_clients(folder, summary["num_rounds"]),
+        "clients": of_clients(folder, summary["num_rounds"]),
     }
     write_summary(where.with_name(f"{where.name}.json"), facts)
 
 
-def _of_clients(folder: Path, num_rounds: int) -> dict[str, Any]:
-    """By client: mean accuracy in the last ten rounds, and how often it took part."""
+def evaluated(folder: Path) -> "pd.DataFrame":
+    """The evaluated rows of a run's rounds.csv, with the measures it has."""
+    import pandas as pd
+
+    rounds = pd.read_csv(folder / "rounds.csv")
+    measured = rounds[rounds["loss"].notna()]
+    return measured[["round", *(column for column in MEASURES if column in rounds and measured[column].notna().any())]]
+
+
+def of_clients(folder: Path, num_rounds: int) -> dict[str, Any]:
+    """By client: mean accuracy in the last ten rounds, how often it took part and, where steps are weighed, their mean weight.
+
+    The weight is over the second half of the rounds: in the first β is still on its way. A client not seen there has none.
+    """
     import pandas as pd
 
     clients = pd.read_csv(folder / "clients.csv")
     accuracy = clients[clients["round"] > num_rounds - LAST_ROUNDS].groupby("client")["accuracy"].mean().round(5)
     took_part = pd.read_csv(folder / "participation.csv")["client"].value_counts().sort_index()
-    return {"accuracy_mean_last10": accuracy.to_dict(), "participations": took_part.to_dict()}
+    found = {"accuracy_mean_last10": accuracy.to_dict(), "participations": took_part.to_dict()}
+    updates = pd.read_csv(folder / "updates.csv")
+    weights = updates[updates["round"] > num_rounds / 2].groupby("client")["step_weight_mean"].mean().dropna()
+    return found | ({"step_weight_mean": weights.round(5).to_dict()} if len(weights) else {})
 
 
 def is_recorded(overrides: Sequence[str], where: Path) -> bool:

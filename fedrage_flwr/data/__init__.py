@@ -30,6 +30,7 @@ DATASETS: NameTable = {
     "rotated_fashion_mnist": "fedrage_flwr.data.rotated:RotatedFashionMnist",
     "rotated_cifar10": "fedrage_flwr.data.rotated:RotatedCifar10",
     "linear_gaussian": "fedrage_flwr.data.linear_gaussian:LinearGaussian",
+    "toy2d": "fedrage_flwr.data.toy2d:Toy2d",
     "text_sentiment": "fedrage_flwr.data.text_sentiment:TextSentiment",
     "synthetic": "fedrage_flwr.data.synthetic:Synthetic",
     "private": "fedrage_flwr.data.private:Private",

@@ -1,0 +1,1 @@
+"""Tables, statistics and the verdict on the papers' claims, from finished runs."""

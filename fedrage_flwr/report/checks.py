@@ -1,0 +1,310 @@
+"""The checks behind the page of verdicts: each takes the recorded runs and says what it found.
+
+The rules are those of ``fedrage_flwr.report.claims``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.errors import UserError
+from fedrage_flwr.explain import make_law
+from fedrage_flwr.report import exact
+from fedrage_flwr.report.budgets import area
+from fedrage_flwr.report.cells import Cell, make_cells
+from fedrage_flwr.report.runs import RunData, load
+from fedrage_flwr.report.statistics import LEVEL, Paired, paired_t, spread
+from fedrage_flwr.report.tables import published
+
+AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
+NOT_TESTABLE, NOT_RUN = "not testable here", "not run yet"
+VERDICTS = (AGREES, DIFFERS, UNDECIDED, NOT_TESTABLE, NOT_RUN)
+RATES = "slopes.csv"  # of python -m fedrage_flwr.report.rates
+
+
+class Results:
+    """The runs of ``results/``, read where they are asked for.
+
+    Args:
+        root: the folder with a sub-folder for each experiment.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._cells: dict[str, list[Cell]] = {}
+
+    @cached_property
+    def experiments(self) -> list[str]:
+        """Names of the sub-folders that hold recorded runs."""
+        return sorted(folder.name for folder in self.root.iterdir() if folder.is_dir() and list(folder.glob("*.json")))
+
+    def cells(self, experiments: Sequence[str]) -> list[Cell]:
+        """The cells of these experiments."""
+        found: list[Cell] = []
+        for name in experiments:
+            if name in self.experiments:
+                if name not in self._cells:
+                    self._cells[name] = make_cells(load([self.root / name])[0])
+                found += self._cells[name]
+        return found
+
+    def cell(self, experiments: Sequence[str], where: Mapping[str, Any]) -> Cell | None:
+        """The one cell whose words and settings are these; None if there is none.
+
+        Raises:
+            UserError: several are.
+        """
+        found = [cell for cell in self.cells(experiments) if _matches(cell.runs[0], where)]
+        if len(found) > 1:
+            wanted = ", ".join(f"{key}={value}" for key, value in where.items())
+            raise UserError(f"{self.root}: {len(found)} cells have {wanted}; name more settings in claims.yaml")
+        return found[0] if found else None
+
+
+def _matches(run: RunData, where: Mapping[str, Any]) -> bool:
+    return all(
+        run.words[key] == value if key in run.words else run.config.get(key) == value for key, value in where.items()
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        ours: our value with its interval and n, or what was computed.
+        verdict: one of ``VERDICTS``.
+        reason: how it follows from the rule.
+        paper: the paper's value, where the check knows it.
+    """
+
+    ours: str
+    verdict: str
+    reason: str
+    paper: str = ""
+
+
+MISSING = Finding("—", NOT_RUN, "")
+
+
+def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any]) -> Finding:
+    """A number of Table I: is the paper's mean inside our interval?"""
+    mean, std = published()[where["dataset"]][where["ram"]][where["strategy"]]
+    paper = f"{mean:.2f} ± {std:.2f}"
+    cell = results.cell(runs_of, where)
+    if cell is None or not cell.reported():
+        return Finding("—", NOT_RUN, "", paper)
+    one = spread(cell.last())
+    ours = f"{100 * one.mean:.2f}"
+    if np.isnan(one.half_width):
+        return Finding(f"{ours} (1 seed)", NOT_TESTABLE, "one seed has no interval", paper)
+    half = 100 * one.half_width
+    inside = abs(100 * one.mean - mean) <= half
+    return Finding(
+        f"{ours} ± {half:.2f} ({_n(cell)})", AGREES if inside else DIFFERS,
+        f"the paper's mean is {'inside' if inside else 'outside'} our interval, ours is {100 * one.mean - mean:+.2f} points away",
+        paper,
+    )  # fmt: skip
+
+
+def _n(cell: Cell) -> str:
+    return f"{len(cell.runs)} seeds, {cell.runs[0].num_rounds:,} rounds"
+
+
+def order(
+    results: Results, runs_of: Sequence[str], better: Mapping[str, Any], worse: Mapping[str, Any],
+    measure: str = "accuracy", smaller: bool = False, margin: float = 0.0, where: Mapping[str, Any] | None = None,
+) -> Finding:  # fmt: skip
+    """One method better than another, by a paired t over shared seeds.
+
+    Args:
+        better, worse: what tells the two cells from others.
+        measure: a column of the runs' CSVs, or ``area``: of the accuracy over rounds.
+        smaller: smaller is better.
+        margin: what still counts as not worse: a claim of "not lower" has one above 0.
+        where: what both have.
+    """
+    first, second = (results.cell(runs_of, {**(where or {}), **own}) for own in (worse, better))
+    if first is None or second is None:
+        return MISSING
+    pair = paired_t(_values(first, measure), _values(second, measure))
+    if pair is None:
+        return Finding("—", NOT_TESTABLE, f"no shared seed with {measure}")
+    scale, unit = (100.0, " points") if "accuracy" in measure or measure == "area" else (1.0, "")
+    ours = f"{scale * pair.difference:+.4g}"
+    if np.isnan(pair.half_width):
+        return Finding(f"{ours}{unit} (1 seed)", NOT_TESTABLE, "one seed has no interval")
+    return Finding(
+        f"{ours} ± {scale * pair.half_width:.3g}{unit} ({pair.num_seeds} seeds)", *_side(pair, smaller, margin)
+    )
+
+
+def _values(cell: Cell, measure: str) -> dict[int, float]:
+    return (
+        {run.seed: _area(run) for run in cell.runs if len(run.last())} if measure == "area" else cell.reported(measure)
+    )
+
+
+def _area(run: RunData) -> float:
+    rows = run.rounds.dropna(subset=["accuracy"])
+    rounds = rows["round"].to_numpy(float)
+    return area(rounds, rows["accuracy"].to_numpy(float), rounds[0], rounds[-1])
+
+
+def _side(pair: Paired, smaller: bool, margin: float) -> tuple[str, str]:
+    gain = (-pair.difference if smaller else pair.difference) + margin
+    allowed = f", {margin:g} allowed" if margin else ""
+    if gain > pair.half_width:
+        return AGREES, f"the interval of the paired difference is on the claimed side{allowed}"
+    if gain < -pair.half_width:
+        return DIFFERS, f"the interval of the paired difference is on the other side{allowed}"
+    return UNDECIDED, f"the interval of the paired difference holds {-margin if not smaller else margin:g}"
+
+
+def dispersion(
+    results: Results, runs_of: Sequence[str], larger: Mapping[str, Any], smaller: Mapping[str, Any],
+    where: Mapping[str, Any],
+) -> Finding:  # fmt: skip
+    """One method's seeds spread more than another's: the 95 % F-interval of the ratio of their standard deviations against 1."""
+    from scipy.stats import f  # type: ignore[import-untyped]
+
+    first, second = (results.cell(runs_of, {**where, **own}) for own in (larger, smaller))
+    if first is None or second is None:
+        return MISSING
+    one, other = (np.array(list(cell.reported().values())) for cell in (first, second))
+    if min(len(one), len(other)) < 2 or not other.std() > 0:
+        return Finding("—", NOT_TESTABLE, "a spread needs two seeds that differ")
+    ratio = one.var(ddof=1) / other.var(ddof=1)
+    tails = f.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], len(one) - 1, len(other) - 1)
+    low, high = np.sqrt(ratio / tails)
+    verdict = AGREES if low > 1 else DIFFERS if high < 1 else UNDECIDED
+    ours = f"std_seeds {np.sqrt(ratio):.2f}× ({low:.2f} to {high:.2f}; {len(one)} and {len(other)} seeds)"
+    return Finding(ours, verdict, "95 % F-interval of the ratio, against 1")
+
+
+def traffic(results: Results, runs_of: Sequence[str], strategy: str, base: str, factor: float) -> Finding:
+    """Bytes a round of one method over another's, as sent; the paper's factor within 5 %."""
+    cells = results.cells(runs_of)
+    ratios = {}
+    for way in ("up", "down"):
+        key = f"bytes_{way}_per_round"
+        pairs = [
+            (one.runs[0].summary[key], two.runs[0].summary[key])
+            for one, two in product(cells, cells)
+            if (one.runs[0].words["strategy"], two.runs[0].words["strategy"], one.column)
+            == (strategy, base, two.column)
+        ]
+        if not pairs:
+            return MISSING
+        ratios[way] = float(np.mean([a / b for a, b in pairs]))
+    verdict = AGREES if all(abs(ratio / factor - 1) < 1 - LEVEL for ratio in ratios.values()) else DIFFERS
+    return Finding(
+        ", ".join(f"{ratio:.5g}× {way}" for way, ratio in ratios.items()), verdict, f"against {factor:g}×, within 5 %"
+    )
+
+
+def reached(
+    results: Results, runs_of: Sequence[str], where: Mapping[str, Any], measure: str, at_least: float
+) -> Finding:
+    """A measure of the summary reaches a value in every run."""
+    cell = results.cell(runs_of, where)
+    values = [run.summary.get(measure) for run in cell.runs] if cell else []
+    known = [float(value) for value in values if value is not None]
+    if not known:
+        return MISSING if cell is None else Finding("—", NOT_TESTABLE, f"the runs have no {measure}")
+    ours = f"{measure} {min(known):.4g} to {max(known):.4g} ({len(known)} seeds)"
+    return Finding(ours, AGREES if min(known) >= at_least else DIFFERS, f"all runs at {at_least:g} or above, or not")
+
+
+def rates(results: Results, slope: float) -> Finding:
+    """Slopes of log error over log T at the largest T: their interval's upper end not above the theorem's rate."""
+    path = results.root / "rates" / RATES
+    if not path.is_file():
+        return MISSING
+    table = pd.read_csv(path)
+    good = table["late_high"] <= slope
+    most = table["late_slope"].max()
+    ours = f"{int(good.sum())} of {len(table)} slopes with an interval at or below {slope:g}; {most:.2f} at most"
+    return Finding(
+        ours, AGREES if good.all() else DIFFERS if not good.any() else UNDECIDED, "over all α, γ and step sizes c"
+    )
+
+
+def shown(results: Results, runs_of: Sequence[str]) -> Finding:
+    """Nothing to compare with: the paper prints a figure without numbers."""
+    count = sum(len(cell.runs) for cell in results.cells(runs_of))
+    return (
+        Finding(f"{count} runs, see the tables", NOT_TESTABLE, "the paper gives no number for it") if count else MISSING
+    )
+
+
+def majority(results: Results) -> Finding:
+    """Most clients in the majority of rounds: what M = 3 of N = 30 allows, and what our skewed law does."""
+    config = validate(compose_config(["experiment=table1", "experiment/tuned=none", "ram=inclusion"]))
+    inclusion = make_law(config).inclusion().values
+    most = exact.most_in_majority(config.ram.clients_per_round)
+    ours = (
+        f"at most {most} of {config.num_clients} clients can be; mean inclusion {inclusion.mean():.3g}, in our skewed law at most"
+        f" {inclusion.max():.4f}"
+    )
+    return Finding(ours, AGREES if most > config.num_clients / 2 else DIFFERS, "inclusion probabilities sum to M")
+
+
+def outlier(results: Results) -> Finding:
+    """The published outlier condition of FOCUS, on three agents."""
+    agents = exact.COUNTEREXAMPLE
+    fedavg, focus = exact.faa_of_outlier(agents)
+    condition = exact.published_condition(agents, np.zeros(2), 1.0)
+    ours = (
+        f"agents (±1, 0), outlier (0, 2.2), r = 1 about the origin: R = {condition.distance:g} > {condition.needed:g} (and > 2r),"
+        f" yet FAA is {focus:.3f} for FOCUS and {fedavg:.3f} for FedAvg"
+    )
+    broken = condition.holds and focus > fedavg
+    return Finding(ours, DIFFERS if broken else AGREES, "one counterexample is enough")
+
+
+def outlier_mended(results: Results) -> Finding:
+    """The condition that can be proved, on the same agents with the outlier moved just beyond it."""
+    agents = exact.COUNTEREXAMPLE.copy()
+    needed = exact.provable_condition(agents).needed
+    agents[-1, 1] = 1.01 * needed
+    fedavg, focus = exact.faa_of_outlier(agents)
+    ours = f"outlier at 1.01 · {needed:.4f}: FAA {focus:.3f} for FOCUS, {fedavg:.3f} for FedAvg"
+    return Finding(
+        ours, AGREES if focus < fedavg else DIFFERS, "as proved; random agents in tests/strategies/test_focus.py"
+    )
+
+
+def scaffold(results: Results) -> Finding:
+    """SCAFFOLD's second vector under option II: redundant or not, in rational numbers."""
+    rounds = exact.scaffold_rounds(
+        [Fraction(k, 3) for k in (1, 2, 4)],
+        [Fraction(k) for k in (0, 3, -5)],
+        [[0, 1], [2], [0, 2], [0, 1, 2]],
+        5,
+        Fraction(1, 10),
+    )
+    same = all(one.second == one.worked_out and one.control == one.control_worked_out for one in rounds)
+    ours = (
+        "option II: the second vector is −c − Δθ/(Kη), exactly, and the server knows c, K and η: it can be left out"
+        " (strategy.compact_uplink=true: 1× up, 2× down) and tells nothing that Δθ does not"
+        if same
+        else "option II: the second vector is not a function of the first"
+    )
+    return Finding(ours, DIFFERS if same else AGREES, "identity in rational numbers")
+
+
+CHECKS: Mapping[str, Callable[..., Finding]] = {
+    check.__name__: check
+    for check in (
+        accuracy, order, dispersion, traffic, reached, rates, shown, majority, outlier, outlier_mended, scaffold,
+    )
+}  # fmt: skip
