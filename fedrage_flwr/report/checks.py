@@ -39,22 +39,22 @@ class Results:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._cells: dict[str, list[Cell]] = {}
+        self._runs: dict[str, list[RunData]] = {}
 
     @cached_property
     def experiments(self) -> list[str]:
         """Names of the sub-folders that hold recorded runs."""
         return sorted(folder.name for folder in self.root.iterdir() if folder.is_dir() and list(folder.glob("*.json")))
 
+    def runs(self, experiment: str) -> list[RunData]:
+        """The runs of an experiment; none if it has not been run."""
+        if experiment not in self._runs:
+            self._runs[experiment] = load([self.root / experiment])[0] if experiment in self.experiments else []
+        return self._runs[experiment]
+
     def cells(self, experiments: Sequence[str]) -> list[Cell]:
         """The cells of these experiments."""
-        found: list[Cell] = []
-        for name in experiments:
-            if name in self.experiments:
-                if name not in self._cells:
-                    self._cells[name] = make_cells(load([self.root / name])[0])
-                found += self._cells[name]
-        return found
+        return [cell for name in experiments for cell in make_cells(self.runs(name))]
 
     def cell(self, experiments: Sequence[str], where: Mapping[str, Any]) -> Cell | None:
         """The one cell whose words and settings are these; None if there is none.
@@ -107,12 +107,13 @@ def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any])
     if np.isnan(one.half_width):
         return Finding(f"{ours} (1 seed)", NOT_TESTABLE, "one seed has no interval", paper)
     half = 100 * one.half_width
-    inside = abs(100 * one.mean - mean) <= half
-    return Finding(
-        f"{ours} ± {half:.2f} ({_n(cell)})", AGREES if inside else DIFFERS,
-        f"the paper's mean is {'inside' if inside else 'outside'} our interval, ours is {100 * one.mean - mean:+.2f} points away",
-        paper,
-    )  # fmt: skip
+    away = 100 * one.mean - mean
+    inside = abs(away) <= half
+    reason = (
+        f"the paper's mean is {'inside' if inside else 'outside'} our interval; ours is {away:+.2f} points from it,"
+        f" {'within' if abs(away) <= std else 'beyond'} the paper's own ±"
+    )
+    return Finding(f"{ours} ± {half:.2f} ({_n(cell)})", AGREES if inside else DIFFERS, reason, paper)
 
 
 def _n(cell: Cell) -> str:
@@ -166,7 +167,8 @@ def _side(pair: Paired, smaller: bool, margin: float) -> tuple[str, str]:
         return AGREES, f"the interval of the paired difference is on the claimed side{allowed}"
     if gain < -pair.half_width:
         return DIFFERS, f"the interval of the paired difference is on the other side{allowed}"
-    return UNDECIDED, f"the interval of the paired difference holds {-margin if not smaller else margin:g}"
+    edge = f"{margin if smaller else -margin:g}" if margin else "zero"
+    return UNDECIDED, f"the interval of the paired difference holds {edge}"
 
 
 def dispersion(
@@ -192,23 +194,43 @@ def dispersion(
 
 def traffic(results: Results, runs_of: Sequence[str], strategy: str, base: str, factor: float) -> Finding:
     """Bytes a round of one method over another's, as sent; the paper's factor within 5 %."""
-    cells = results.cells(runs_of)
-    ratios = {}
-    for way in ("up", "down"):
-        key = f"bytes_{way}_per_round"
-        pairs = [
-            (one.runs[0].summary[key], two.runs[0].summary[key])
-            for one, two in product(cells, cells)
-            if (one.runs[0].words["strategy"], two.runs[0].words["strategy"], one.column)
-            == (strategy, base, two.column)
-        ]
-        if not pairs:
-            return MISSING
-        ratios[way] = float(np.mean([a / b for a, b in pairs]))
-    verdict = AGREES if all(abs(ratio / factor - 1) < 1 - LEVEL for ratio in ratios.values()) else DIFFERS
+    ratios = {way: [a / b for a, b in _bytes(results, runs_of, strategy, base, way)] for way in ("up", "down")}
+    if not ratios["up"]:
+        return MISSING
+    means = {way: float(np.mean(values)) for way, values in ratios.items()}
+    verdict = AGREES if all(abs(ratio / factor - 1) < 1 - LEVEL for ratio in means.values()) else DIFFERS
     return Finding(
-        ", ".join(f"{ratio:.5g}× {way}" for way, ratio in ratios.items()), verdict, f"against {factor:g}×, within 5 %"
+        ", ".join(f"{mean:.4g}× {way}" for way, mean in means.items()), verdict, f"{factor:g}× within 5 %, or not"
     )
+
+
+def extra_bytes(results: Results, runs_of: Sequence[str], strategy: str, base: str, at_most: float) -> Finding:
+    """Bytes that one method sends beyond another's, for each participant and round; up and down."""
+    extra = {way: [a - b for a, b in _bytes(results, runs_of, strategy, base, way)] for way in ("up", "down")}
+    if not extra["up"]:
+        return MISSING
+    verdict = AGREES if max(map(max, extra.values())) <= at_most + 1e-6 else DIFFERS
+    return Finding(
+        ", ".join(f"{max(v):+.4g} bytes {way}" for way, v in extra.items()),
+        verdict,
+        f"{at_most:g} bytes at most, or not",
+    )
+
+
+def _bytes(results: Results, runs_of: Sequence[str], strategy: str, base: str, way: str) -> list[tuple[float, float]]:
+    """For each column that has both methods: bytes for a participant and round, one way."""
+    cells = results.cells(runs_of)
+    return [
+        (_for_one(one.runs[0], way), _for_one(other.runs[0], way))
+        for one, other in product(cells, cells)
+        if (one.runs[0].words["strategy"], other.runs[0].words["strategy"], one.column)
+        == (strategy, base, other.column)
+    ]
+
+
+def _for_one(run: RunData, way: str) -> float:
+    a_round = float(run.summary[f"bytes_{way}_per_round"])
+    return a_round * float(run.summary["rounds_done"]) / sum(run.participations.values())
 
 
 def reached(
@@ -305,6 +327,6 @@ def scaffold(results: Results) -> Finding:
 CHECKS: Mapping[str, Callable[..., Finding]] = {
     check.__name__: check
     for check in (
-        accuracy, order, dispersion, traffic, reached, rates, shown, majority, outlier, outlier_mended, scaffold,
+        accuracy, order, dispersion, traffic, extra_bytes, reached, rates, shown, majority, outlier, outlier_mended, scaffold,
     )
 }  # fmt: skip

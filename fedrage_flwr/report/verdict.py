@@ -14,7 +14,6 @@ from fedrage_flwr.doors import enter
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.checks import Results
 from fedrage_flwr.report.claims import page, read_claims
-from fedrage_flwr.report.runs import load
 from fedrage_flwr.report.tables import build, write
 from fedrage_flwr.report.tuning import audit, read_tunings
 
@@ -31,7 +30,7 @@ def make(results: Path, out: Path) -> list[Path]:
     claims, recorded = read_claims(results / "claims.yaml"), Results(results)
     written = []
     for name in recorded.experiments:
-        written += write(build(load([results / name])[0]), out / name / "report")
+        written += write(build(recorded.runs(name)), out / name / "report")
     if list((results / "tuning").glob("*.csv")):
         reporting = [name for name in recorded.experiments if name.startswith(TABLE)]  # others vary what was tuned for
         tables = audit(read_tunings(results / "tuning"), recorded.cells(reporting))

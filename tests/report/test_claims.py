@@ -35,6 +35,7 @@ def test_the_papers_mean_inside_or_outside_the_interval(results):
 
     found = accuracy("fedavg")  # 62 ± 4.3027 · 2/√3 = 4.97; the paper's 61.82 is inside
     assert (found.verdict, found.paper, found.ours) == ("agrees", "61.82 ± 10.39", "62.00 ± 4.97 (3 seeds, 10 rounds)")
+    assert found.reason.endswith("ours is +0.18 points from it, within the paper's own ±")
     assert accuracy("federage").verdict == "differs"  # 66 ± 7.45 and 83.95
     assert accuracy("scaffold").verdict == "not testable here"
     assert accuracy("fedprox").verdict == "not run yet"
@@ -45,6 +46,8 @@ def test_an_order_by_the_paired_difference(results):
     assert (found.verdict, found.ours) == ("agrees", "+4 ± 2.48 points (3 seeds)")
     assert order(results, "fedavg", "federage").verdict == "differs"
     assert order(results, "federage", "fedavg", smaller=True).verdict == "differs"
+    same = order(results, "fedavg", "fedavg")
+    assert (same.verdict, same.reason) == ("undecided", "the interval of the paired difference holds zero")
     assert order(results, "fedavg", "federage", margin=0.05).verdict == "undecided"  # −4 ± 2.48, 5 allowed
     assert order(results, "fedavg", "federage", margin=0.07).verdict == "agrees"
     assert order(results, "federage", "fedavg", measure="area").verdict == "agrees"  # flat curves: area is height
@@ -66,7 +69,10 @@ def test_bytes(results):
 
     assert (traffic("scaffold", 2.0).verdict, traffic("scaffold", 2.0).ours) == ("agrees", "2× up, 2.01× down")
     assert traffic("scaffold", 1.0).verdict == "differs"
-    assert traffic("federage", 1.0).verdict == "agrees"
+    extra = CHECKS["extra_bytes"](results, ["table1"], "scaffold", "fedavg", 34)
+    assert (extra.verdict, extra.ours) == ("agrees", "+33.33 bytes up, +33.67 bytes down")  # of three participants
+    assert CHECKS["extra_bytes"](results, ["table1"], "scaffold", "fedavg", 33).verdict == "differs"
+    assert CHECKS["extra_bytes"](results, ["table1"], "focus", "fedavg", 4).verdict == "not run yet"
     assert traffic("focus", 1.0).verdict == "not run yet"
 
 
