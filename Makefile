@@ -20,7 +20,7 @@ docs:  ## the generated pages, then the site, into site/
 	$(PYTHON) -m fedrage_flwr.configuration > docs/configuration.md
 	$(PYTHON) -m mkdocs build --strict
 bench:  ## speed against references
-	$(PYTHON) benchmarks/speed.py
+	$(PYTHON) -m benchmarks
 chaos:  ## runs killed at random moments and resumed must equal runs left alone
 	$(PYTHON) tests/chaos.py --runs $(RUNS) --write benchmarks/chaos.json $(MORE)  # MORE=--continue after a stop
 results:  ## the tables of recorded runs, and the verdict on the papers' claims: results/README.md
