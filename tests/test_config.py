@@ -86,6 +86,7 @@ def test_a_key_without_a_default_is_asked_for():
 
 
 NEEDS = {  # what has no default
+    "file": ["dataset.path=mine.npz"],
     "custom": ["model.path=package.module:Class"],
     "private": ["dataset.classes=[cat,dog]", "dataset.input_shape=[4]"],
 }
