@@ -63,6 +63,7 @@ def test_every_law(stop_and_go, word, tmp_path, monkeypatch):
     assert differences(*stop_and_go(f"ram={word}", *LAWS[word], stop=5)) == []
 
 
+@pytest.mark.slow
 def test_on_ray(stop_and_go):
     """Client state comes back from the checkpoint to whichever actor works for the client."""
     whole, stopped = stop_and_go("strategy=scaffold", "backend=ray", "backend.num_actors=2", stop=4)

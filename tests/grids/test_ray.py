@@ -156,6 +156,7 @@ def test_the_clients_of_an_actor_that_died_are_asked_again_and_their_states_move
     same_states(grid, inline)
 
 
+@pytest.mark.slow
 def test_a_client_whose_actor_dies_again_is_reported_and_keeps_its_neighbours_out_of_it(poisoned):
     grid, inline, config = poisoned
     grid.restore_client_states({})
@@ -168,6 +169,7 @@ def test_a_client_whose_actor_dies_again_is_reported_and_keeps_its_neighbours_ou
     same_states(grid, inline)
 
 
+@pytest.mark.slow
 def test_an_actor_that_keeps_dying_is_not_replaced_without_end(poisoned, monkeypatch):
     grid, _, config = poisoned
     monkeypatch.setattr("fedrage_flwr.grids.ray.MOST_DEATHS", 1)

@@ -43,8 +43,9 @@ def test_o02_a_rejected_reply_leaves_the_memory_alone(federation, play):
 
 
 def test_full_participation_is_fedavg_to_rounding(assert_fedavg):
-    """Not to the bit: what is remembered is θ_i − θ̂ in float32."""
-    assert_fedavg("strategy=mifa", job=["ram=full", "num_clients=10"], atol=1e-6)
+    """Not to the bit: what is remembered is θ_i − θ̂ in float32. Neighbouring float32 numbers near 0.1 are 10⁻⁸ apart and every
+    step of every round may carry a difference on: 10⁻⁵ leaves room for that; one update weighed wrongly moves 10⁻³."""
+    assert_fedavg("strategy=mifa", job=["ram=full", "num_clients=10"], atol=1e-5)
 
 
 @pytest.mark.parametrize(
