@@ -97,6 +97,32 @@ def plan(settings: RaySettings, device: torch.device, cpus: float, gpus: float, 
     return Layout(min(settings.num_actors or room, num_clients), settings.num_cpus, share)
 
 
+def share_out(partitions: Sequence[int], movable: Sequence[bool], actors: int) -> dict[int, list[int]]:
+    """Deal this round's clients to actors: each to its own, ``partition % actors``; then actors with more than their share
+    hand movable ones to those with the fewest.
+
+    Args:
+        partitions: ids of the clients.
+        movable: whether a client may go to any actor, because it keeps nothing, or nothing that would travel.
+        actors: how many there are.
+
+    Returns:
+        Positions in ``partitions`` by actor, in order; none is left empty.
+    """
+    batches: dict[int, list[int]] = {actor: [] for actor in range(actors)}
+    for place, partition in enumerate(partitions):
+        batches[partition % actors].append(place)
+    share = -(-len(partitions) // actors)
+    for own in batches.values():
+        for place in reversed([place for place in own if movable[place]]):
+            fewest = min(batches.values(), key=len)
+            if len(own) <= share or len(fewest) + 1 >= len(own):
+                break
+            own.remove(place)
+            fewest.append(place)
+    return {actor: sorted(places) for actor, places in batches.items() if places}
+
+
 class RayGrid(SimulatedGrid):
     """Executes the ClientApp on Ray actors.
 
@@ -127,6 +153,7 @@ class RayGrid(SimulatedGrid):
         with tensors_as_arrays(self._ray):
             self._factory = self._ray.put(make_workspace)
         self._actors = [self._start_actor() for _ in range(self._layout.actors)]
+        self._one_node = sum(node["Alive"] for node in self._ray.nodes()) == 1  # states are near every actor
         log.info("Ray: %s on %s", self._layout, device.type)
 
     @classmethod
@@ -143,9 +170,9 @@ class RayGrid(SimulatedGrid):
             contents.setdefault(id(message.content), message.content)
         order = {key: position for position, key in enumerate(contents)}
         shared = self._ray.put(list(contents.values()))
-        batches: dict[int, list[int]] = {}
-        for place, (partition, _) in enumerate(messages):
-            batches.setdefault(partition % len(self._actors), []).append(place)
+        partitions = [partition for partition, _ in messages]
+        movable = [self._one_node or partition not in self._states for partition in partitions]
+        batches = share_out(partitions, movable, len(self._actors))
 
         def send(actor: int, places: Sequence[int]) -> list[Any]:
             groups = list(dict.fromkeys(self._states[p] for k in places if (p := messages[k][0]) in self._states))
