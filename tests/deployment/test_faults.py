@@ -145,7 +145,7 @@ def test_sites_that_do_not_fit_die_are_slow_come_twice_and_come_back(sites):
 def test_a_serverapp_that_is_killed_goes_on_to_the_same_bits(sites, simulate):
     """Killed behind round 3, back to the checkpoint of round 2, the nodes with it; under a law that draws, with a deadline."""
     output = sites.folder / "killed"
-    run = sites.submit(f"{PUBLIC} node_wait_s={60 * PATIENCE:g} deadline_s={2 * DEADLINE:g}", output)
+    run = sites.submit(f"{PUBLIC} node_wait_s={200 * PATIENCE:g} deadline_s={4 * DEADLINE:g}", output)
     sites.wait_for_round(output, 3)
     for pid in left_behind(sites.home):
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def test_a_serverapp_that_is_killed_goes_on_to_the_same_bits(sites, simulate):
         "flwr", "run", ".", "here", "--stream", "--run-config", f'overrides="resume={output}"', seconds=240
     )
     assert "going on after round 2 of 4" in text
-    run.join(240 * PATIENCE)
+    run.join(300 * PATIENCE)
     expected, _ = simulate(*PUBLIC.split())
     for name in BITS:
         assert (output / name).read_bytes() == (expected / name).read_bytes(), name
@@ -166,5 +166,5 @@ def test_a_serverapp_that_is_killed_goes_on_to_the_same_bits(sites, simulate):
 def test_two_nodes_of_one_site_at_the_start_end_the_run_in_one_line(sites):
     sites.begin(0, key="site5", supervised=True)
     sites.wait_for(lambda: "SuperNode ID" in sites.log("nodesite5").rsplit("Starting", 1)[-1], "it is connected", 90)
-    text = sites.run(f"{PUBLIC} node_wait_s={60 * PATIENCE:g}", sites.folder / "twice")
+    text = sites.run(f"{PUBLIC} node_wait_s={200 * PATIENCE:g}", sites.folder / "twice")
     assert "two nodes say they hold partition-id=0: give each its own in --node-config" in text
