@@ -153,7 +153,7 @@ def test_a_serverapp_that_is_killed_goes_on_to_the_same_bits(sites, simulate):
                 os.kill(pid, signal.SIGKILL)
     assert not (output / "summary.json").exists()
     text = sites.call(
-        "flwr", "run", ".", "here", "--stream", "--run-config", f'overrides="resume={output}"', seconds=240
+        "flwr", "run", ".", "here", "--stream", "--run-config", f'overrides="resume={output}"', seconds=330
     )
     assert "going on after round 2 of 4" in text
     run.join(300 * PATIENCE)

@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 pytestmark = pytest.mark.deployment
-JOB = "strategy=scaffold num_rounds=3 num_clients=4 rare_clients=1 ram=uniform partition=iid"
+JOB = "num_rounds=3 num_clients=4 rare_clients=1 ram=uniform partition=iid"
 BITS = ("model.safetensors", "polyak.safetensors", "participation.csv", "clients.csv", "updates.csv")
 
 
@@ -35,15 +35,17 @@ def test_what_flower_sends_to_the_nodes(processes):
 
 
 def test_the_same_bits_as_the_inline_grid(processes, tmp_path, simulate):
-    output = tmp_path / "out"
-    processes.call(
-        "flwr", "run", ".", "--stream", "--federation-config", "num-supernodes=4 client-resources-num-cpus=1",
-        "--run-config", f'overrides="{JOB}" output-dir="{output}"',
-    )  # fmt: skip
-    expected, summary = simulate(*JOB.split())
-    assert summary["rejected_replies"] == 0
-    for name in BITS:
-        assert (output / name).read_bytes() == (expected / name).read_bytes(), name
+    """One method that keeps control variates, one with a scalar, one with several models: three runs of one runtime."""
+    for word in ("scaffold", "federage", "focus"):
+        output, job = tmp_path / word, f"strategy={word} {JOB}"
+        processes.call(
+            "flwr", "run", ".", "--stream", "--federation-config", "num-supernodes=4 client-resources-num-cpus=1",
+            "--run-config", f'overrides="{job}" output-dir="{output}"',
+        )  # fmt: skip
+        expected, summary = simulate(*job.split())
+        assert summary["rejected_replies"] == 0
+        for name in BITS:
+            assert (output / name).read_bytes() == (expected / name).read_bytes(), f"{word} {name}"
 
 
 def test_an_unknown_override_ends_the_run_before_the_first_round(processes, tmp_path):
