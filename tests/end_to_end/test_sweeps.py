@@ -100,10 +100,13 @@ def test_ray_actors_inside_a_parallel_sweep_are_refused(tmp_path):
 
 def test_optuna_finds_the_best_of_its_trials_and_survives_one_that_fails(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    grid = ("hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1")
+    """Draws with a seed: its grid, in an order of chance, ends in a traceback when the trial that fails is the last."""
+    draws = ("hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "hydra.sweeper.sampler.seed=1")
     done = sweep(
         tmp_path,
-        *grid,
+        *draws,
+        "hydra.sweeper.n_trials=6",
+        "hydra.sweeper.n_jobs=1",
         "hydra.sweeper.direction=maximize",
         "client.lr=choice(0.001,-1.0,0.1)",
         "num_rounds=12",
