@@ -12,6 +12,7 @@ from fedrage_flwr.command import draw_figures, quiet_libraries, refuse_used
 from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.results import log_file
 from fedrage_flwr.run import prepare_run
 from fedrage_flwr.run import run as run_prepared
 
@@ -90,8 +91,7 @@ def run(*overrides: str, folder: str | Path | None = None, figures: bool = True)
 def _log_to(path: Path) -> Iterator[None]:
     """Send the log of the packages to a file meanwhile, and nothing anywhere else."""
     root = logging.getLogger()
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = log_file(path)
     level, others = root.level, list(root.handlers)
     quiet_libraries()
     root.handlers[:] = [handler]

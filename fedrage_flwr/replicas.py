@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.app import Message, RecordDict
 from omegaconf import DictConfig, OmegaConf
 
-from fedrage_flwr.availability import LAWS
 from fedrage_flwr.checkpoint import StopRequest
 from fedrage_flwr.client_app import make_client_app
 from fedrage_flwr.client_manager import RandomAccessClientManager
@@ -28,8 +26,8 @@ from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.excess_risk import attainable_losses
 from fedrage_flwr.grids.executor import Executor, Job
 from fedrage_flwr.grids.inline import InProcessGrid
-from fedrage_flwr.run import Company, Prepared, WorkspaceFactory, run
-from fedrage_flwr.settings import lookup
+from fedrage_flwr.results import log_file
+from fedrage_flwr.run import Company, Prepared, WorkspaceFactory, make_law, run
 
 Results = list[tuple[Message, RecordDict]]
 
@@ -151,10 +149,8 @@ def run_replicas(prepared: Prepared, folder: Path, cfg: DictConfig, words: Seque
             attainable_losses(own_seed, prepared.dataset, prepared.partition, prepared.device)
 
     def work(number: int, stop: StopRequest) -> None:
-        torch.set_num_threads(config.engine.threads)
         own = replace(config, seed=seeds[number], seeds=None)
-        law = lookup(LAWS, own.ram.name)(own.ram, own.num_clients, own.rare_clients, own.seed)
-        manager = RandomAccessClientManager(law, own.all_clients, own.node_wait_s)
+        manager = RandomAccessClientManager(make_law(own), own.all_clients, own.node_wait_s)
         grid = ReplicaGrid(exchange, number, own.all_clients)
         try:
             with _log_of_this_thread(folders[number] / "run.log"):
@@ -181,8 +177,7 @@ def run_replicas(prepared: Prepared, folder: Path, cfg: DictConfig, words: Seque
 @contextmanager
 def _log_of_this_thread(path: Path) -> Iterator[None]:
     mine = threading.get_ident()
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = log_file(path)
     handler.addFilter(lambda record: record.thread == mine)
     root = logging.getLogger()
     root.addHandler(handler)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import math
 import os
 import resource
@@ -167,6 +168,13 @@ def row_of(round: Round) -> dict[str, Any]:
         "bytes_down": round.bytes_down,
         "round_seconds": round.seconds,
     }
+
+
+def log_file(path: Path) -> logging.FileHandler:
+    """Return a handler that writes ``run.log`` as Hydra's does (conf/config.yaml)."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
 
 
 def save_model(path: Path, arrays: ArrayRecord, records: Mapping[str, ArrayRecord]) -> None:

@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 from clients import CLIENTS
 from clients.base import ClientAlgorithm, write_settings
 from fedrage_flwr.availability import LAWS
+from fedrage_flwr.availability.base import Law
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
 from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopRequest, lock
 from fedrage_flwr.client_manager import RandomAccessClientManager
@@ -101,7 +102,7 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
         raise UserError(
             "engine.compile=true: torch.compile needs a C++ compiler on a CPU, and there is no g++ (or $CXX)"
         )
-    law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
+    law = make_law(config)
     if not remote and (config.dataset.name == "private" or law.terms is not None):
         word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
         raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
@@ -129,6 +130,12 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
     metrics = load_metrics(config.evaluate.metrics, dataset)
     return Prepared(config, device, dataset, shared, manager, rare, metrics)
+
+
+def make_law(config: Config) -> Law:
+    """Make the participation law over the N training clients."""
+    law: Law = lookup(LAWS, config.ram.name)(config.ram, config.num_clients, config.rare_clients, config.seed)
+    return law
 
 
 def pick_device(word: str) -> torch.device:
