@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,16 @@ from fedrage_flwr.workspace import SplitTensors, Workspace
 if os.environ.get("CI"):  # a landing is judged on examples that were seen to pass; people at work draw fresh ones
     hypothesis.settings.register_profile("ci", derandomize=True)
     hypothesis.settings.load_profile("ci")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the source tree that a test may write into."""
+    repository = Path(__file__).resolve().parents[1]
+    for name in ("fedrage_flwr", "strategies", "clients", "conf", "tests"):
+        shutil.copytree(repository / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "pyproject.toml", tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

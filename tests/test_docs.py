@@ -6,7 +6,6 @@ python and bash blocks are run.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,14 +22,6 @@ TITLE = re.compile(r"# ([\w./-]+\.(?:py|yaml))(?:, in (\w+))?\n")
 
 def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((REPOSITORY / "docs" / f"{page}.md").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def copy(tmp_path):
-    for name in ("fedrage_flwr", "strategies", "clients", "conf", "tests"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    return tmp_path
 
 
 def perform(kind: str, text: str, home: Path) -> None:

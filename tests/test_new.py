@@ -1,7 +1,6 @@
 """The scaffold writes what works, or nothing."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +17,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MADE = {
     "strategies/my_mean.py", "clients/my_mean.py", "conf/strategy/my_mean.yaml", "tests/strategies/test_my_mean.py",
 }  # fmt: skip
-
-
-@pytest.fixture
-def copy(tmp_path):
-    for name in ("fedrage_flwr", "strategies", "clients", "conf", "tests"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    return tmp_path
 
 
 def state(root):

@@ -1,5 +1,6 @@
 """Array tools of the partitioners. ``owner[j]`` is the client of example j, int64, ``UNUSED`` for none."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -12,8 +13,25 @@ Indices = npt.NDArray[np.int64]
 UNUSED = -1
 
 
+class _ByClient(Sequence[Indices]):
+    """Each client's examples, looked up when asked for."""
+
+    @abstractmethod
+    def _of(self, client: int) -> Indices:
+        """Those of client 0..N-1."""
+
+    @overload
+    def __getitem__(self, client: int) -> Indices: ...
+    @overload
+    def __getitem__(self, client: slice) -> tuple[Indices, ...]: ...
+    def __getitem__(self, client: int | slice) -> Indices | tuple[Indices, ...]:
+        if isinstance(client, slice):
+            return tuple(self[i] for i in range(*client.indices(len(self))))
+        return self._of(range(len(self))[client])  # IndexError where there is none
+
+
 @dataclass(frozen=True, eq=False)
-class Parts(Sequence[Indices]):
+class Parts(_ByClient):
     """Each client's examples, as views of one array: nothing is held for each of N clients but a bound.
 
     Attributes:
@@ -32,19 +50,12 @@ class Parts(Sequence[Indices]):
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    @overload
-    def __getitem__(self, client: int) -> Indices: ...
-    @overload
-    def __getitem__(self, client: slice) -> tuple[Indices, ...]: ...
-    def __getitem__(self, client: int | slice) -> Indices | tuple[Indices, ...]:
-        if isinstance(client, slice):
-            return tuple(self[i] for i in range(*client.indices(len(self))))
-        i = range(len(self))[client]  # IndexError where there is none
-        return self.examples[self.bounds[i] : self.bounds[i + 1]]
+    def _of(self, client: int) -> Indices:
+        return self.examples[self.bounds[client] : self.bounds[client + 1]]
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(Sequence[Indices]):
+class Drawn(_ByClient):
     """Each client's examples, made when asked for: nothing at all is held for a client.
 
     Attributes:
@@ -58,14 +69,8 @@ class Drawn(Sequence[Indices]):
     def __len__(self) -> int:
         return self.num_clients
 
-    @overload
-    def __getitem__(self, client: int) -> Indices: ...
-    @overload
-    def __getitem__(self, client: slice) -> tuple[Indices, ...]: ...
-    def __getitem__(self, client: int | slice) -> Indices | tuple[Indices, ...]:
-        if isinstance(client, slice):
-            return tuple(self[i] for i in range(*client.indices(len(self))))
-        return self.draw(range(len(self))[client])  # IndexError where there is none
+    def _of(self, client: int) -> Indices:
+        return self.draw(client)
 
 
 def examples_of(owner: Indices, num_clients: int) -> Parts:
