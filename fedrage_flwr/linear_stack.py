@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fedrage_flwr import onednn
 from fedrage_flwr.losses import Loss, cross_entropy
 
 ALIGNED = 16  # float32 numbers in 64 bytes
@@ -43,6 +44,7 @@ class LinearStack:
         self._stacked = self._weights[0].ndim == 3
         self._transposed = [weight.transpose(-1, -2) for weight in self._weights]
         self._rows = [bias.unsqueeze(-2) if self._stacked else bias for bias in self._biases]
+        self._onednn = onednn.is_better_here() and (tensors[0].device.type, tensors[0].dtype) == ("cpu", torch.float32)
         self._activations: list[Tensor] = []
         self._delta = tensors[0]
         self._minus_one = tensors[0]
@@ -54,23 +56,30 @@ class LinearStack:
             inputs: (b, …), or for M models (M, b, …); an (M, …) axis of size 1 is shared by all.
             targets: (b,) or (M, b).
         """
-        affine = torch.baddbmm if self._stacked else torch.addmm
-        activation = inputs.flatten(2 if self._stacked else 1)
-        if self._stacked and len(activation) != len(self._weights[0]):
-            activation = activation.expand(len(self._weights[0]), -1, -1)
-        self._activations = [activation]
-        last = len(self._weights) - 1
-        for layer, (row, matrix) in enumerate(zip(self._rows, self._transposed, strict=True)):
-            activation = affine(row, activation, matrix)
-            if layer < last:
-                self._activations.append(activation.relu_())
-        log_p = torch.log_softmax(activation, -1)
+        log_p = torch.log_softmax(self.outputs(inputs), -1)
         index = targets.unsqueeze(-1)
         loss = log_p.gather(-1, index).mean((-2, -1)).neg_()
         if self._minus_one.shape != index.shape:
             self._minus_one = log_p.new_full(index.shape, -1)
         self._delta = log_p.exp_().scatter_add_(-1, index, self._minus_one)
         return loss
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """z_L, (b, classes) or (M, b, classes); inputs as for ``forward``. Keeps the a_l."""
+        activation = inputs.flatten(2 if self._stacked else 1)
+        if self._stacked and len(activation) != len(self._weights[0]):
+            activation = activation.expand(len(self._weights[0]), -1, -1)
+        self._activations = [activation]
+        for layer in range(len(self._weights) - 1):
+            activation = self._affine(layer, activation).relu_()
+            self._activations.append(activation)
+        return self._affine(-1, activation)
+
+    def _affine(self, layer: int, activation: Tensor) -> Tensor:
+        if self._onednn and onednn.is_large(activation, self._weights[layer]):
+            return onednn.affine(activation, self._weights[layer], self._biases[layer])
+        affine = torch.baddbmm if self._stacked else torch.addmm
+        return affine(self._rows[layer], activation, self._transposed[layer])
 
     def descend(self, weight: Tensor | None, lr: float) -> None:
         """θ ← θ − η w ∇f, with w of shape () or (M,); None is 1."""
@@ -80,9 +89,16 @@ class LinearStack:
             delta = delta.mul_(weight.view(-1, 1, 1) if self._stacked else weight)
         for layer in range(len(self._weights) - 1, -1, -1):
             activation, matrix = self._activations[layer], self._weights[layer]
-            behind = torch.matmul(delta, matrix).mul_(activation > 0) if layer else delta
-            add = matrix.baddbmm_ if self._stacked else matrix.addmm_
-            add(delta.transpose(-1, -2), activation, alpha=step)
+            large = self._onednn and onednn.is_large(activation, matrix)
+            behind = delta
+            if layer:
+                behind = onednn.affine(delta, self._transposed[layer]) if large else torch.matmul(delta, matrix)
+                behind.mul_(activation > 0)
+            if large:
+                onednn.add_product_(matrix, delta, activation, step)
+            else:
+                add = matrix.baddbmm_ if self._stacked else matrix.addmm_
+                add(delta.transpose(-1, -2), activation, alpha=step)
             self._biases[layer].add_(delta.sum(-2), alpha=step)
             delta = behind
 

@@ -37,9 +37,11 @@ class StackedModel:
         self.parameters: Tensors = tuple(
             tensor[:models].requires_grad_() for tensor in memory or empty_stack(like, models)
         )
-        self._forward = self._walk if can_walk(like.module) else self._vmap
         differentiable = torch.compile(self.loss) if like.compile else self.loss
         self._step = LinearStack(self.parameters) if like.by_hand else AutogradStep(differentiable, self.parameters)
+        self._outputs = self._walk if can_walk(like.module) else self._vmap
+        if isinstance(self._step, LinearStack):
+            self._outputs = self._step.outputs
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``; inputs and targets as for ``loss``."""
@@ -80,13 +82,13 @@ class StackedModel:
         """Loss of every example under every model, shape (M, b)."""
         if targets.ndim == 1:
             inputs, targets = inputs.unsqueeze(0), targets.expand(self.models, -1)
-        outputs = self._forward(inputs.expand(self.models, *inputs.shape[1:]))
+        outputs = self._outputs(inputs.expand(self.models, *inputs.shape[1:]))
         return self._loss(outputs.flatten(0, 1), targets.flatten()).view(self.models, -1)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor, chunk: int = 2048) -> Tensor:
         """Outputs of every model for many examples, ``chunk`` at a time; shape (M, n, …)."""
-        parts = [self._forward(part.expand(self.models, *part.shape)) for part in torch.split(inputs, chunk)]
+        parts = [self._outputs(part.expand(self.models, *part.shape)) for part in torch.split(inputs, chunk)]
         return torch.cat(parts, dim=1)
 
     def _walk(self, inputs: Tensor) -> Tensor:

@@ -79,6 +79,21 @@ class AutogradStep:
         torch._foreach_add_(self._parameters, gradients, alpha=-lr)
 
 
+IMAGE_LAYERS = (
+    nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.Tanh, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten, nn.Linear,
+)  # fmt: skip
+
+
+def wants_channels_last(module: nn.Module, device: torch.device) -> bool:
+    """Whether images are to lie in memory with their channels last: a fifth less time for convolutions and pooling on a CPU.
+
+    Only for chains of layers known here: a module of the user's may rely on the other order (``view`` does).
+    """
+    layers = list(module.children()) if type(module) is nn.Sequential else []
+    known = all(type(layer) in IMAGE_LAYERS for layer in layers)
+    return device.type == "cpu" and known and any(type(layer) is nn.Conv2d for layer in layers)
+
+
 class LocalModel:
     """A module whose parameters are overwritten by each model received; one per process and device.
 
@@ -96,8 +111,10 @@ class LocalModel:
         device: torch.device | str = "cpu",
         compile: bool = False,
     ) -> None:
-        self.module = module.to(device).train()
         self.device = torch.device(device)
+        self.module = module.to(self.device).train()
+        if wants_channels_last(module, self.device):
+            self.module.to(memory_format=torch.channels_last)
         self.example_loss = loss
         self.parameters: Tensors = tuple(p for p in module.parameters() if p.requires_grad)
         self.parameter_names: tuple[str, ...] = tuple(n for n, p in module.named_parameters() if p.requires_grad)
@@ -124,8 +141,10 @@ class LocalModel:
 
     @torch.no_grad()
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return a copy of parameters and buffers on the CPU."""
-        return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in self._tensors.items()}
+        """Return a copy of parameters and buffers on the CPU, in C order."""
+        plain = torch.contiguous_format  # not as the layers have them in memory
+        copies = {n: t.detach().to("cpu", copy=True, memory_format=plain) for n, t in self._tensors.items()}
+        return {name: tensor.numpy() for name, tensor in copies.items()}
 
     def same_bits_stacked(self, batch_size: int) -> bool:
         """Whether models trained as a stack, on mini-batches of this size, have the bits of models trained alone, on a CPU."""
@@ -138,8 +157,11 @@ class LocalModel:
     @torch.no_grad()
     def outputs(self, inputs: Tensor, chunk: int = 2048) -> Tensor:
         """Outputs for many examples, in evaluation mode, ``chunk`` at a time; shape (n, …)."""
+        parts = torch.split(inputs, chunk)
+        if isinstance(self._step, LinearStack):
+            return torch.cat([self._step.outputs(part) for part in parts])
         self.module.eval()
-        outputs = [self.module(part) for part in torch.split(inputs, chunk)]
+        outputs = [self.module(part) for part in parts]
         self.module.train()
         return torch.cat(outputs)
 

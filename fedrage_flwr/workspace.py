@@ -14,6 +14,7 @@ from torch import Tensor
 from fedrage_flwr.data import Dataset, Partition, Split
 from fedrage_flwr.data.dataset import ClientSource
 from fedrage_flwr.losses import Loss, correct
+from fedrage_flwr.memory import keep_freed_memory
 from fedrage_flwr.records import to_record
 from fedrage_flwr.stacked import StackedModel, empty_stack
 from fedrage_flwr.training import LocalModel, Tensors, as_tensor
@@ -192,6 +193,7 @@ def build_workspace(
     dataset: Dataset, partition: Partition, model: LocalModel, cohort: CohortRule | None = None
 ) -> Workspace:
     """Return the workspace of a process that can act as any client of ``partition``, its data on the device of ``model``."""
+    keep_freed_memory()
     device = model.device
     return Workspace(
         model=model,
