@@ -5,7 +5,8 @@
 Both sides do the same arithmetic: 30 clients of 1,500 images of 28×28 bytes, M a round, 5 SGD steps of 32, the same reduction.
 The sides take turns in one process on one thread (bare, ours, ours in cohorts, bare, …), CPU and wall time are read around each,
 and a ratio is the median over the turns of bare/ours, so that a machine that changes speed does not decide. Every case is a
-process of its own. Paths: ``serial`` is ``engine.cohort=off``, ``auto`` the default, ``cohort`` one stack of all participants.
+process of its own. Paths: ``serial`` is ``engine.cohort=off``, ``auto`` the default, ``cohort`` one stack of all participants;
+``compiled`` is ``engine.compile=true``, ``ray`` two actors.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from fedrage_flwr.run import Prepared, WorkspaceFactory, make_grid, make_local_m
 
 CLIENTS, EXAMPLES = 30, 1500
 PATHS = {"serial": "off", "auto": "auto", "cohort": "64"}
+EXTRA = {"compiled": ("engine.compile=true", "engine.cohort=off"), "ray": ("backend=ray",)}
 ROUNDS = {"softmax": 60, "mlp": 30, "cnn": 3}
 """Rounds of one turn at M = 3: long enough for the clock, short enough to take many turns."""
 
@@ -109,7 +111,7 @@ def case(model: str, algorithm: str, participants: int, paths: list[str], turns:
     torch.set_num_threads(1)
     sides, closers = {"bare": bare(prepare(model, algorithm, participants), algorithm)}, []
     for path in paths:
-        words = ("backend=ray",) if path == "ray" else (f"engine.cohort={PATHS[path]}",)
+        words = EXTRA[path] if path in EXTRA else (f"engine.cohort={PATHS[path]}",)
         sides[path], close = ours(prepare(model, algorithm, participants, *words))
         closers.append(close)
     try:
@@ -166,7 +168,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(ROUNDS), choices=list(ROUNDS))
     parser.add_argument("--algorithms", nargs="+", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--participants", nargs="+", type=int, default=[3, 10])
-    parser.add_argument("--paths", nargs="+", default=list(PATHS), choices=[*PATHS, "ray"])
+    parser.add_argument("--paths", nargs="+", default=list(PATHS), choices=[*PATHS, *EXTRA])
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)  # model, algorithm, M: rows as JSON
     options = parser.parse_args()
