@@ -27,7 +27,7 @@ from fedrage_flwr.report.tables import published
 AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
 NOT_TESTABLE, NOT_RUN = "not testable here", "not run yet"
 VERDICTS = (AGREES, DIFFERS, UNDECIDED, NOT_TESTABLE, NOT_RUN)
-RATES = "slopes.csv"  # of python -m fedrage_flwr.report.rates
+RATES, ERRORS = "slopes.csv", "errors.csv"  # of python -m fedrage_flwr.report.rates
 
 
 class Results:
@@ -260,6 +260,23 @@ def rates(results: Results, slope: float) -> Finding:
     )
 
 
+def bounded(results: Results) -> Finding:
+    """Error · √T/κ does not grow without bound: nowhere is its mean over seeds largest at the largest T."""
+    path = results.root / "rates" / ERRORS
+    if not path.is_file():
+        return MISSING
+    table = pd.read_csv(path)
+    scaled = table.assign(scaled=table["error"] * np.sqrt(table["rounds"]) / table["kappa"])
+    by_rounds = scaled.groupby(["label", "c", "rounds"])["scaled"].mean().unstack()
+    last = by_rounds.iloc[:, -1] / by_rounds.max(axis=1)
+    good = by_rounds.idxmax(axis=1) < by_rounds.columns[-1]
+    ours = (
+        f"{int(good.sum())} of {len(good)} settings have their largest value before T = {by_rounds.columns[-1]:,}; there it is"
+        f" {last.min():.3f} to {last.max():.2f} of it"
+    )
+    return Finding(ours, AGREES if good.all() else DIFFERS, "over all α, γ and step sizes c, or not")
+
+
 def shown(results: Results, runs_of: Sequence[str]) -> Finding:
     """Nothing to compare with: the paper prints a figure without numbers."""
     count = sum(len(cell.runs) for cell in results.cells(runs_of))
@@ -278,6 +295,24 @@ def majority(results: Results) -> Finding:
         f" {inclusion.max():.4f}"
     )
     return Finding(ours, AGREES if most > config.num_clients / 2 else DIFFERS, "inclusion probabilities sum to M")
+
+
+def convergence(results: Results) -> Finding:
+    """Theorem 4.2 of FOCUS, in expectation: groups of three and two agents, 6 apart and 0.2 wide, models that start 0.8 away."""
+    centres, lr, steps = np.array([[3.0, 0.0], [-3.0, 0.0]]), 0.1, 5
+    agents = np.array([[3.2, 0], [2.9, 0.1], [2.9, -0.1], [-3, 0.2], [-3, -0.2]])
+    group = np.array([0, 0, 0, 1, 1])
+    rounds = exact.focus_rounds(agents, centres + [0.0, 0.8], lr, steps, 12)
+    means = np.array([agents[group == m].mean(0) for m in range(2)])
+    errors = np.array([np.linalg.norm(one.models - means, axis=1) for one in rounds])
+    ratios, factor = errors[1:] / errors[:-1], (1 - 2 * lr) ** steps
+    pi = min(float(one.pi[np.arange(len(agents)), group].min()) for one in rounds)
+    linear = np.allclose(ratios, factor, rtol=1e-3)
+    ours = (
+        f"1 − π of the true cluster at most {1 - pi:.1e}; distance to the group's mean falls by {ratios.min():.4f} to"
+        f" {ratios.max():.4f} a round, (1 − 2ηδ²)^K = {factor:.4f}"
+    )
+    return Finding(ours, AGREES if pi > 0.999 and linear else DIFFERS, "computed in expectation, without sampling")
 
 
 def outlier(results: Results) -> Finding:
@@ -327,6 +362,7 @@ def scaffold(results: Results) -> Finding:
 CHECKS: Mapping[str, Callable[..., Finding]] = {
     check.__name__: check
     for check in (
-        accuracy, order, dispersion, traffic, extra_bytes, reached, rates, shown, majority, outlier, outlier_mended, scaffold,
+        accuracy, order, dispersion, traffic, extra_bytes, reached, rates, bounded, shown, majority, convergence, outlier,
+        outlier_mended, scaffold,
     )
 }  # fmt: skip

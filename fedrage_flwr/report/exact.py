@@ -1,4 +1,4 @@
-"""Claims that arithmetic settles, without a run: inclusion, the outlier condition of FOCUS, and what SCAFFOLD sends.
+"""Claims that arithmetic settles, without a run: inclusion, FOCUS' convergence and outlier condition, what SCAFFOLD sends.
 
 The first two are in floats or by enumeration; SCAFFOLD's identity is in rational numbers, so that equal is equal.
 """
@@ -65,6 +65,43 @@ def provable_condition(agents: np.ndarray) -> Condition:
 
 COUNTEREXAMPLE = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.2]])
 """Three agents for which the published condition holds, with r = 1 about the origin, and FOCUS is the less fair."""
+
+
+@dataclass(frozen=True)
+class FocusRound:
+    """FOCUS after one round on linear agents.
+
+    Attributes:
+        pi: π_em, shape (E, G).
+        models: w_m, shape (G, d).
+    """
+
+    pi: np.ndarray
+    models: np.ndarray
+
+
+def focus_rounds(
+    agents: np.ndarray, starts: np.ndarray, lr: float, steps: int, rounds: int, delta: float = 1.0
+) -> list[FocusRound]:
+    """Run FOCUS on linear agents with expectations in place of samples: loss δ²‖w − μ_e‖² + σ², everybody takes part.
+
+    K steps from w_m end at μ_e + (1 − 2ηδ²)^K (w_m − μ_e).
+
+    Args:
+        agents: μ_e, shape (E, d).
+        starts: w_m, shape (G, d).
+        lr, steps: η and K.
+    """
+    log_pi, models, found = np.zeros((len(agents), len(starts))), starts, []
+    for _ in range(rounds):
+        away = models[None] - agents[:, None]
+        log_pi = log_pi - delta**2 * np.square(away).sum(-1)
+        log_pi -= np.logaddexp.reduce(log_pi, axis=1, keepdims=True)
+        pi = np.exp(log_pi)
+        trained = agents[:, None] + (1 - 2 * lr * delta**2) ** steps * away
+        models = (pi[..., None] * trained).sum(0) / pi.sum(0)[:, None]
+        found.append(FocusRound(pi, models))
+    return found
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,21 @@ def test_slopes(tmp_path):
     assert CHECKS["rates"](Results(tmp_path), -0.5).verdict == "undecided"
 
 
+def test_an_error_that_falls_slower_than_the_root_is_not_bounded(tmp_path):
+    """error·√T/κ with κ = 2: 5, 5, 4 where the error is 1, 0.3162, 0.08; 5, 10, 10 of 1, 0.6325, 0.2: the last is no smaller."""
+    (tmp_path / "rates").mkdir()
+    path = tmp_path / "rates" / "errors.csv"
+
+    def write(*errors):
+        rows = [f"x,0.5,0.5,2,1,{100 * 10**k},0,{error}" for k, error in enumerate(errors)]
+        path.write_text("\n".join(["label,alpha,gamma,kappa,c,rounds,seed,error", *rows]) + "\n")
+        return CHECKS["bounded"](Results(tmp_path))
+
+    assert write(1, 0.31622, 0.08).verdict == "agrees"
+    assert write(1, 0.31622, 0.11).verdict == "differs"
+    assert "0.800 to 0.80" in write(1, 0.31622, 0.08).ours
+
+
 def test_what_arithmetic_settles(tmp_path):
     results = Results(tmp_path)
     assert CHECKS["majority"](results).verdict == "differs"
@@ -142,7 +157,7 @@ def test_every_row_of_the_papers_experiments_has_claims(tmp_path):
     assert wanted <= {claim.experiment for claim in claims}
     assert sum(claim.check == "accuracy" for claim in claims) == 24
     verdicts = [judge(claim, Results(tmp_path)).verdict for claim in claims]
-    assert len(verdicts) - verdicts.count("not run yet") == 4
+    assert len(verdicts) - verdicts.count("not run yet") == 5
     run = re.compile(r"python -m fedrage_flwr\.experiment (\w+)")
     named = {match[1] for claim in claims if (match := run.match(claim.command))}
     assert named <= {*choices("experiment"), "toy2d"}

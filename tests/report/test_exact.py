@@ -9,6 +9,7 @@ import pytest
 from fedrage_flwr.report.exact import (
     COUNTEREXAMPLE,
     faa_of_outlier,
+    focus_rounds,
     most_in_majority,
     provable_condition,
     published_condition,
@@ -45,6 +46,18 @@ def test_beyond_the_provable_condition_focus_is_fairer():
     assert fedavg > focus == 1
     agents[2, 1] = 6**0.5  # and this is where it turns, for three agents: 4R²/9 − 1 − R²/9 = R²/3 − 1
     assert faa_of_outlier(agents)[0] == pytest.approx(1)
+
+
+def test_focus_on_two_numbers_by_hand():
+    """Agents 1 and −1, models 2 and −2, η = ¼, K = 1: losses 1 and 9, so π = 1/(1 + e⁻⁸) for the near one.
+
+    A step halves the distance: from 2 to 1.5 for the agent at 1, to 0.5 for the other; their mean weighted by π is the model.
+    """
+    (found,) = focus_rounds(np.array([[1.0], [-1.0]]), np.array([[2.0], [-2.0]]), 0.25, 1, 1)
+    near = 1 / (1 + np.exp(-8.0))
+    np.testing.assert_allclose(found.pi, [[near, 1 - near], [1 - near, near]])
+    np.testing.assert_allclose(found.models[0], near * 1.5 + (1 - near) * 0.5)
+    np.testing.assert_allclose(found.models[1], -found.models[0])
 
 
 def test_scaffolds_second_vector_says_nothing_new():
