@@ -302,7 +302,7 @@ def convergence(results: Results) -> Finding:
     centres, lr, steps = np.array([[3.0, 0.0], [-3.0, 0.0]]), 0.1, 5
     agents = np.array([[3.2, 0], [2.9, 0.1], [2.9, -0.1], [-3, 0.2], [-3, -0.2]])
     group = np.array([0, 0, 0, 1, 1])
-    rounds = exact.focus_rounds(agents, centres + [0.0, 0.8], lr, steps, 12)
+    rounds = exact.focus_rounds(agents, centres + np.array([0.0, 0.8]), lr, steps, 12)
     means = np.array([agents[group == m].mean(0) for m in range(2)])
     errors = np.array([np.linalg.norm(one.models - means, axis=1) for one in rounds])
     ratios, factor = errors[1:] / errors[:-1], (1 - 2 * lr) ** steps
