@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedrage_flwr.linear_stack import LinearStack
-from fedrage_flwr.training import AutogradStep, LocalModel, Tensors, as_tensor
+from fedrage_flwr.training import LocalModel, Tensors, as_tensor, make_step
 
 Layer = Callable[[nn.Module, Sequence[Tensor], Tensor], Tensor]
 """(layer, its stacked parameters, inputs (M, b, …)) -> outputs (M, b, …)."""
@@ -37,8 +37,7 @@ class StackedModel:
         self.parameters: Tensors = tuple(
             tensor[:models].requires_grad_() for tensor in memory or empty_stack(like, models)
         )
-        differentiable = torch.compile(self.loss) if like.compile else self.loss
-        self._step = LinearStack(self.parameters) if like.by_hand else AutogradStep(differentiable, self.parameters)
+        self._step = make_step(self.loss, self.parameters, like.by_hand, like.compile)
         self._outputs = self._walk if can_walk(like.module) else self._vmap
         if isinstance(self._step, LinearStack):
             self._outputs = self._step.outputs

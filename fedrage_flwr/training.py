@@ -79,6 +79,15 @@ class AutogradStep:
         torch._foreach_add_(self._parameters, gradients, alpha=-lr)
 
 
+def make_step(
+    loss: Callable[[Tensor, Tensor], Tensor], parameters: Tensors, by_hand: bool, compile: bool
+) -> LinearStack | AutogradStep:
+    """Return what computes forward and descent: by hand, or by autograd of ``loss``, which torch may compile."""
+    if by_hand:
+        return LinearStack(parameters)
+    return AutogradStep(torch.compile(loss) if compile else loss, parameters)
+
+
 IMAGE_LAYERS = (
     nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.Tanh, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten, nn.Linear,
 )  # fmt: skip
@@ -122,8 +131,7 @@ class LocalModel:
         self.by_hand = is_linear_stack(module, loss)
         """Gradients are written out (``fedrage_flwr.linear_stack``); else autograd finds them."""
         self.compile = compile and not self.by_hand
-        differentiable = torch.compile(self.loss) if self.compile else self.loss
-        self._step = LinearStack(self.parameters) if self.by_hand else AutogradStep(differentiable, self.parameters)
+        self._step = make_step(self.loss, self.parameters, self.by_hand, self.compile)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """See ``Trainable``."""
