@@ -19,8 +19,8 @@ LARGE = 2_000_000
 @cache
 def is_better_here() -> bool:
     """Whether this processor is one that MKL leaves half used."""
-    capable = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return capable and hasattr(torch.ops.mkldnn, "_linear_pointwise") and "AuthenticAMD" in _processor()
+    present = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return present and torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _processor()
 
 
 def _processor() -> str:

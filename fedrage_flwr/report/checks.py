@@ -269,7 +269,7 @@ def bounded(results: Results) -> Finding:
     scaled = table.assign(scaled=table["error"] * np.sqrt(table["rounds"]) / table["kappa"])
     by_rounds = scaled.groupby(["label", "c", "rounds"])["scaled"].mean().unstack()
     last = by_rounds.iloc[:, -1] / by_rounds.max(axis=1)
-    good = by_rounds.idxmax(axis=1) < by_rounds.columns[-1]
+    good = by_rounds.to_numpy().argmax(axis=1) < by_rounds.shape[1] - 1
     ours = (
         f"{int(good.sum())} of {len(good)} settings have their largest value before T = {by_rounds.columns[-1]:,}; there it is"
         f" {last.min():.3f} to {last.max():.2f} of it"
