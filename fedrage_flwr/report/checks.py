@@ -1,11 +1,9 @@
-"""The checks behind the page of verdicts: each takes the recorded runs and says what it found.
+"""The checks behind the page of verdicts: each takes the recorded runs and says what it found; the last few need none.
 
 The rules are those of ``fedrage_flwr.report.claims``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -14,19 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.explain import make_law
-from fedrage_flwr.report import exact
+from fedrage_flwr.report import settled
 from fedrage_flwr.report.budgets import area
 from fedrage_flwr.report.cells import Cell, make_cells
+from fedrage_flwr.report.finding import AGREES, DIFFERS, MISSING, NOT_RUN, NOT_TESTABLE, UNDECIDED, Finding
 from fedrage_flwr.report.runs import RunData, load
 from fedrage_flwr.report.statistics import LEVEL, Paired, paired_t, spread
 from fedrage_flwr.report.tables import published
 
-AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
-NOT_TESTABLE, NOT_RUN = "not testable here", "not run yet"
-VERDICTS = (AGREES, DIFFERS, UNDECIDED, NOT_TESTABLE, NOT_RUN)
 RATES, ERRORS = "slopes.csv", "errors.csv"  # of python -m fedrage_flwr.report.rates
 
 
@@ -73,26 +67,6 @@ def _matches(run: RunData, where: Mapping[str, Any]) -> bool:
     return all(
         run.words[key] == value if key in run.words else run.config.get(key) == value for key, value in where.items()
     )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found.
-
-    Attributes:
-        ours: our value with its interval and n, or what was computed.
-        verdict: one of ``VERDICTS``.
-        reason: how it follows from the rule.
-        paper: the paper's value, where the check knows it.
-    """
-
-    ours: str
-    verdict: str
-    reason: str
-    paper: str = ""
-
-
-MISSING = Finding("—", NOT_RUN, "")
 
 
 def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any]) -> Finding:
@@ -285,84 +259,10 @@ def shown(results: Results, runs_of: Sequence[str]) -> Finding:
     )
 
 
-def majority(results: Results) -> Finding:
-    """Most clients in the majority of rounds: what M = 3 of N = 30 allows, and what our skewed law does."""
-    config = validate(compose_config(["experiment=table1", "experiment/tuned=none", "ram=inclusion"]))
-    inclusion = make_law(config).inclusion().values
-    most = exact.most_in_majority(config.ram.clients_per_round)
-    ours = (
-        f"at most {most} of {config.num_clients} clients can be; mean inclusion {inclusion.mean():.3g}, in our skewed law at most"
-        f" {inclusion.max():.4f}"
-    )
-    return Finding(ours, AGREES if most > config.num_clients / 2 else DIFFERS, "inclusion probabilities sum to M")
-
-
-def convergence(results: Results) -> Finding:
-    """Theorem 4.2 of FOCUS, in expectation: groups of three and two agents, 6 apart and 0.2 wide, models that start 0.8 away."""
-    centres, lr, steps = np.array([[3.0, 0.0], [-3.0, 0.0]]), 0.1, 5
-    agents = np.array([[3.2, 0], [2.9, 0.1], [2.9, -0.1], [-3, 0.2], [-3, -0.2]])
-    group = np.array([0, 0, 0, 1, 1])
-    rounds = exact.focus_rounds(agents, centres + np.array([0.0, 0.8]), lr, steps, 12)
-    means = np.array([agents[group == m].mean(0) for m in range(2)])
-    errors = np.array([np.linalg.norm(one.models - means, axis=1) for one in rounds])
-    ratios, factor = errors[1:] / errors[:-1], (1 - 2 * lr) ** steps
-    pi = min(float(one.pi[np.arange(len(agents)), group].min()) for one in rounds)
-    linear = np.allclose(ratios, factor, rtol=1e-3)
-    ours = (
-        f"1 − π of the true cluster at most {1 - pi:.1e}; distance to the group's mean falls by {ratios.min():.4f} to"
-        f" {ratios.max():.4f} a round, (1 − 2ηδ²)^K = {factor:.4f}"
-    )
-    return Finding(ours, AGREES if pi > 0.999 and linear else DIFFERS, "computed in expectation, without sampling")
-
-
-def outlier(results: Results) -> Finding:
-    """The published outlier condition of FOCUS, on three agents."""
-    agents = exact.COUNTEREXAMPLE
-    fedavg, focus = exact.faa_of_outlier(agents)
-    condition = exact.published_condition(agents, np.zeros(2), 1.0)
-    ours = (
-        f"agents (±1, 0), outlier (0, 2.2), r = 1 about the origin: R = {condition.distance:g} > {condition.needed:g} (and > 2r),"
-        f" yet FAA is {focus:.3f} for FOCUS and {fedavg:.3f} for FedAvg"
-    )
-    broken = condition.holds and focus > fedavg
-    return Finding(ours, DIFFERS if broken else AGREES, "one counterexample is enough")
-
-
-def outlier_mended(results: Results) -> Finding:
-    """The condition that can be proved, on the same agents with the outlier moved just beyond it."""
-    agents = exact.COUNTEREXAMPLE.copy()
-    needed = exact.provable_condition(agents).needed
-    agents[-1, 1] = 1.01 * needed
-    fedavg, focus = exact.faa_of_outlier(agents)
-    ours = f"outlier at 1.01 · {needed:.4f}: FAA {focus:.3f} for FOCUS, {fedavg:.3f} for FedAvg"
-    return Finding(
-        ours, AGREES if focus < fedavg else DIFFERS, "as proved; random agents in tests/strategies/test_focus.py"
-    )
-
-
-def scaffold(results: Results) -> Finding:
-    """SCAFFOLD's second vector under option II: redundant or not, in rational numbers."""
-    rounds = exact.scaffold_rounds(
-        [Fraction(k, 3) for k in (1, 2, 4)],
-        [Fraction(k) for k in (0, 3, -5)],
-        [[0, 1], [2], [0, 2], [0, 1, 2]],
-        5,
-        Fraction(1, 10),
-    )
-    same = all(one.second == one.worked_out and one.control == one.control_worked_out for one in rounds)
-    ours = (
-        "option II: the second vector is −c − Δθ/(Kη), exactly, and the server knows c, K and η: it can be left out"
-        " (strategy.compact_uplink=true: 1× up, 2× down) and tells nothing that Δθ does not"
-        if same
-        else "option II: the second vector is not a function of the first"
-    )
-    return Finding(ours, DIFFERS if same else AGREES, "identity in rational numbers")
-
-
 CHECKS: Mapping[str, Callable[..., Finding]] = {
     check.__name__: check
     for check in (
-        accuracy, order, dispersion, traffic, extra_bytes, reached, rates, bounded, shown, majority, convergence, outlier,
-        outlier_mended, scaffold,
+        accuracy, order, dispersion, traffic, extra_bytes, reached, rates, bounded, shown, settled.majority, settled.convergence,
+        settled.outlier, settled.outlier_mended, settled.scaffold,
     )
 }  # fmt: skip

@@ -22,7 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.cells import REGIMES
-from fedrage_flwr.report.checks import CHECKS, VERDICTS, Finding, Results
+from fedrage_flwr.report.checks import CHECKS, Results
+from fedrage_flwr.report.finding import VERDICTS, Finding
 
 
 @dataclass(frozen=True)
