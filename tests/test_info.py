@@ -71,3 +71,31 @@ def test_nearest_name_and_no_flags():
 def test_the_configuration_is_resolved(capsys):
     main(["num_rounds=2"])
     assert not re.search(r"\$\{", capsys.readouterr().out)
+
+
+PRIVATE = ("dataset=private", "partition=local", "dataset.classes=[cat,dog]", "dataset.input_shape=[3,8,8]")
+
+
+@pytest.mark.parametrize("data", [("partition=iid",), PRIVATE])
+def test_of_real_sites_nothing_is_said_that_nobody_knows(capsys, data):
+    main(["ram=natural", "num_clients=4", "rare_clients=1", "strategy=fedavg", "model=softmax", "ram.enough=2", *data])
+    page = " ".join(capsys.readouterr().out.split())
+    assert "P(i∈S), p_i not known beforehand" in page
+    assert "whichever of the 4 sites are connected; 1 at least" in page
+    assert "when 2 have answered, or after 600 s" in page
+    model = 4 * (3 * 8 * 8 * 2 + 2 if data == PRIVATE else 64 * 10 + 10)
+    assert f"{model:,} up, {model:,} down for each site" in page
+    assert ("examples" in page.partition("Data and model")[2].partition("Devices")[0]) == (data != PRIVATE)
+    assert "on average" not in page
+
+
+def test_sites_that_a_law_draws_have_its_probabilities(capsys):
+    main([*PRIVATE, "num_clients=4", "rare_clients=0", "ram=uniform", "ram.clients_per_round=2", "model=softmax"])
+    page = " ".join(capsys.readouterr().out.split())
+    assert "0.5 over 4 clients, exact" in page
+    assert "time not known" in page
+
+
+def test_an_oracle_of_real_sites_is_refused():
+    with pytest.raises(UserError, match="ram=natural: who will be there is not known beforehand"):
+        main(["ram=natural", "strategy=oracle"])

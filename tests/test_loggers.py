@@ -7,11 +7,13 @@ import pandas as pd
 import pytest
 
 from fedrage_flwr import loggers
+from fedrage_flwr.checkpoint import read_newest
 from fedrage_flwr.command import main
 from fedrage_flwr.config import choices, compose_config, validate
 from fedrage_flwr.loggers import LOGGERS, make_logger
 from fedrage_flwr.results import row_of
 from fedrage_flwr.rounds import Outcome, Round
+from fedrage_flwr.run import prepare_run, run
 
 
 def test_each_word_has_its_file():
@@ -102,6 +104,35 @@ def test_tensorboard(simulate):
         same_as_csv(folder, {event.step: event.value for event in events.Scalars(column)}, column)
     (last,) = events.Scalars("summary/polyak_accuracy")
     assert last.value == pytest.approx(summary["polyak_accuracy"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("tensorboard"), reason="needs pip install 'fedrage-flwr[tensorboard]'")
+def test_tensorboard_shows_each_round_of_a_resumed_run_once(tmp_path):
+    """Cut in round 6, behind the checkpoint of round 3: rounds 4 and 5 are written twice and shown once."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = validate(compose_config(["logger=tensorboard", "num_rounds=8", "eval_every=2", "checkpoint_every=3"]))
+    prepared = prepare_run(config)
+    draw = prepared.manager.law.sample
+    prepared.manager.law.sample = lambda round: draw(round) if round < 6 else 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        run(prepared, tmp_path)
+    assert max(events_of(tmp_path, EventAccumulator, "train_loss")) == 5
+    run(prepare_run(config), tmp_path, checkpoint=read_newest(tmp_path / "checkpoint")[0])
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+    for column in ("accuracy", "train_loss", "beta", "participants"):
+        same_as_csv(tmp_path, events_of(tmp_path, EventAccumulator, column), column)
+
+
+def events_of(folder, reader, column):
+    """{round: value} of an event folder, in which no round may come twice."""
+    events = reader(str(folder / "tensorboard"))
+    events.Reload()
+    found = events.Scalars(column)
+    values = {event.step: event.value for event in found}
+    assert len(values) == len(found)
+    return values
 
 
 @pytest.mark.slow

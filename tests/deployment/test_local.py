@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tests.deployment.federation import BIN, PATIENCE, REPOSITORY, left_behind
+from tests.test_docs import blocks, replaced
 
 pytestmark = pytest.mark.deployment
 FOLDER = os.environ.get("FEDRAGE_DATA", "data")
@@ -22,9 +23,11 @@ BITS = ("model.safetensors", "polyak.safetensors", "participation.csv", "clients
 )
 def test_the_same_bits_as_the_inline_grid(tmp_path, simulate):
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    (_, command), *_ = blocks("docs/deployment.md")
+    words = replaced(command, ("/abs/results", f"{tmp_path}/out node_wait_s={60 * PATIENCE:g}"))
     done = subprocess.run(
-        ["bash", str(REPOSITORY / "deploy" / "local.sh"), str(tmp_path / "out"), f"node_wait_s={60 * PATIENCE:g}"],
-        env=environment, capture_output=True, text=True, timeout=180 * PATIENCE,
+        ["bash", "-euc", words],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=180 * PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "round 5: sites 3 averaged" in done.stdout
