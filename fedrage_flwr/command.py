@@ -1,6 +1,7 @@
 """The command line: everything is checked first, then Hydra makes the folder and the run starts."""
 
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,7 +13,10 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +28,10 @@ from fedrage_flwr.replicas import Replica, run_replicas
 from fedrage_flwr.resume import Request, read_request, resume
 from fedrage_flwr.run import Prepared, prepare_run, run
 from fedrage_flwr.sweep_folder import jobs_of
+from fedrage_flwr.sweep_words import check_words
 from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
+
+ROOM = 65536  # bytes: less than any run writes at its beginning
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +176,14 @@ def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
     def task(cfg: DictConfig) -> float | Failure | None:
         return jobs(cfg)
 
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what happened, and does not print it
     try:
         hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(" ".join(str(error).split())) from error
+    except OSError as error:  # between the jobs of a sweep
+        go_on = "; once that is mended the sweep can go on: -m resume=FOLDER" if sweep else ""
+        raise UserError(f"{error.filename or 'the output folder'}: {error.strerror}{go_on}") from error
     finally:
         for folder, reason in failures.items() if sweep else ():
             print(f"failed: {folder}: {reason}", file=sys.stderr)
@@ -178,7 +191,8 @@ def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
 
 
 def quiet_libraries() -> None:
-    """Send Flower's own chatter to the run's log file only."""
+    """Send Flower's own chatter to the run's log file only, and say nothing where that cannot be written: the tables will."""
+    logging.raiseExceptions = False
     flower = logging.getLogger("flwr")
     flower.setLevel(logging.INFO)
     flower.handlers.clear()
@@ -187,22 +201,22 @@ def quiet_libraries() -> None:
 
 def _check_sweep(overrides: Sequence[str]) -> str:
     """Refuse what would lose results; return the launcher's name."""
-    hydra_only = [override for override in overrides if override.lstrip("+~").startswith(("hydra.", "hydra/"))]
     try:
-        cfg = compose_config(hydra_only)
+        cfg = compose_config(overrides, RunMode.MULTIRUN)
     except UserError as error:
         missing = "Could not find 'hydra/" in str(error)
         raise UserError(
             f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
         ) from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
-    typed = dict(override.split("=", 1) for override in hydra_only if "=" in override)
+    typed = dict(override.split("=", 1) for override in cfg.hydra.overrides.hydra if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
     if "hydra.job" not in subdir:
         raise UserError(
             f"hydra.sweep.subdir={subdir} is the same for every job, so they would overwrite each other;"
             " put ${hydra.job.num} in it"
         )
+    check_words(cfg.hydra)
     return str(cfg.hydra.runtime.choices["hydra/launcher"])
 
 
@@ -213,7 +227,8 @@ def refuse_used(folder: str, key: str) -> None:
         raise UserError(f"{key}={folder} exists and is not empty; nothing is overwritten: choose another folder")
     parent = next(place for place in (path, *path.absolute().parents) if place.exists())
     try:
-        tempfile.TemporaryFile(dir=parent).close()
+        with tempfile.TemporaryFile(dir=parent) as file:
+            file.write(bytes(ROOM))
     except OSError as error:
         raise UserError(f"{key}={folder} cannot be written: {parent}: {error.strerror}") from error
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -177,20 +179,27 @@ def write_config(cfg: DictConfig, overrides: Sequence[str], folder: Path) -> Non
     OmegaConf.save(OmegaConf.create(list(overrides)), hydra / "overrides.yaml")
 
 
-def compose_config(overrides: Sequence[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
     """Compose the configuration, Hydra's own section included.
+
+    Args:
+        overrides: as typed.
+        mode: for a sweep, what Hydra composes before its jobs: values to sweep over are left out.
 
     Raises:
         UserError: an override that does not fit; one line, with the nearest name.
     """
     register_resolvers()
-    _check_choices(overrides)
+    check_choices(overrides)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
         try:
-            return compose("config", list(overrides), return_hydra_config=True)
+            cfg: DictConfig = hydra.compose_config("config", list(overrides), mode, with_log_configuration=False)
         except (HydraException, OmegaConfBaseException, ValueError) as error:  # Hydra raises bare ValueErrors as well
-            raise UserError(_explain(error, overrides)) from error
+            raise UserError(_explain(error, overrides, mode)) from error
+        return cfg
 
 
 def register_resolvers() -> None:
@@ -305,18 +314,24 @@ def choices(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
 
 
-def _check_choices(overrides: Sequence[str]) -> None:
-    groups = {path.name for path in conf_dir().iterdir() if path.is_dir()}
+def groups() -> set[str]:
+    """Return the names of the config groups."""
+    return {path.name for path in conf_dir().iterdir() if path.is_dir()}
+
+
+def check_choices(overrides: Sequence[str]) -> None:
+    """Raise ``UserError`` if a group is given a word that it has not."""
+    known_groups = groups()
     for override in overrides:
         group, equals, word = override.partition("=")
-        if not equals or group not in groups or not word or "," in word or "(" in word or word == "~":
+        if not equals or group not in known_groups or not word or "," in word or "(" in word or word == "~":
             continue
         known = choices(group)
         if word not in known and (group, word) != ("experiment", "null"):
             raise UserError(f"{override}: no such {group}{nearest(word, known)}; known: {', '.join(known)}")
 
 
-def _explain(error: Exception, overrides: Sequence[str]) -> str:
+def _explain(error: Exception, overrides: Sequence[str], mode: RunMode) -> str:
     """Turn one of Hydra's messages into a line that helps."""
     for override in overrides:
         try:
@@ -325,24 +340,36 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
             key, equals, value = override.partition("=")
             hint = f"; quote values that hold = or , twice, as in '{key}=\"{value}\"'" if equals else ""
             return f"{override}: cannot be read{hint}"
-        if parsed.is_sweep_override():
+        if parsed.is_sweep_override() and mode is RunMode.RUN:
             return (
                 f"{override} names several values: add -m to run them all, write [..] for a list,"
                 f" or quote twice for text with a comma, as in '{parsed.key_or_group}=\"…\"'"
             )
         if parsed.key_or_group and f"Could not override '{parsed.key_or_group}'" in str(error):
-            return f"{override}: no such key{nearest(parsed.key_or_group, _known_keys())}"
+            return f"{override}: no such key{_where(parsed, mode)}"
     return _one_line(error)
 
 
-def _known_keys() -> list[str]:
+def _where(override: Override, mode: RunMode) -> str:
+    """Say which words a key goes with, or which key was probably meant."""
+    key, known = str(override.key_or_group), _known_keys()
+    if key not in known:
+        return nearest(key, known)
+    quoted = f"{key}=choice({override.get_value_element_as_str()})"
+    swept = f"; where those are swept over, type '{quoted}'" if mode is RunMode.MULTIRUN else ""
+    return f" with these words; it goes with {', '.join(known[key])}{swept}"
+
+
+def _known_keys() -> dict[str, list[str]]:
+    """Return every key of a run, with the words that bring it along."""
+
     def walk(node: Any, prefix: str) -> Iterable[str]:
         for key, value in node.items():
             yield prefix + str(key)
             if isinstance(value, dict):
                 yield from walk(value, f"{prefix}{key}.")
 
-    keys: set[str] = set()
+    keys: dict[str, list[str]] = {}
     for path in sorted(conf_dir().rglob("*.yaml")):
         if path.parent.name == "tuning":  # spaces to search, no settings of a run
             continue
@@ -355,8 +382,10 @@ def _known_keys() -> list[str]:
         if isinstance(content, dict):
             content.pop("defaults", None)
             content.pop("hydra", None)
-            keys.update(walk(content, f"{group}." if group else ""))
-    return sorted(keys)
+            words = [f"{path.parent.name}={path.stem}"] if path.parent.name in TABLES else []
+            for key in walk(content, f"{group}." if group else ""):
+                keys.setdefault(key, []).extend(words)
+    return keys
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,13 +1,15 @@
 """The files of a run: tables that grow by a row as things happen, two models and a summary at the end."""
 
 import csv
+import errno
 import json
 import logging
 import math
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -151,9 +153,10 @@ class CsvLogger:
             getattr(self, name).cut(state[name])
 
     def close(self) -> None:
-        """Close all tables."""
-        for table in (self.rounds, self.clients, self.participation, self.updates):
-            table.close()
+        """Close all tables, also where one of them cannot be written."""
+        with ExitStack() as closing:
+            for table in (self.rounds, self.clients, self.participation, self.updates):
+                closing.callback(table.close)
 
 
 def row_of(round: Round) -> dict[str, Any]:
@@ -190,29 +193,36 @@ def save_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[s
     """Write a safetensors file that is either whole or not there.
 
     Raises:
-        UserError: the disk is full, or cannot be written to.
+        OSError: the disk is full, or cannot be written to.
     """
+    try:
+        with _whole(path) as partial:
+            save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, partial, metadata)
+    except (SafetensorError, OSError) as error:
+        why = " ".join((getattr(error, "strerror", None) or str(error)).split())
+        raise OSError(getattr(error, "errno", errno.EIO), why, str(path)) from error
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Give a file to write, which gets the name ``path`` once its bytes are on the disk; after an error it is deleted."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        save_file({name: np.asarray(array, order="C") for name, array in tensors.items()}, partial, metadata)
-        _put(partial, path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
-
-
-def _put(partial: Path, path: Path) -> None:
-    """Make sure that the bytes are on the disk, then give them their name."""
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
+        yield partial
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()  # on a full disk, room for the last lines of the log
+        raise
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Write strict JSON: what is not finite becomes null. The file is there only when it is whole: it says the run is done."""
     text = json.dumps(_finite(summary), indent=2, allow_nan=False)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    _put(partial, path)
+    with _whole(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def versions() -> dict[str, str]:

@@ -205,7 +205,12 @@ def _first_config(folder: Path) -> dict[str, Any]:
 
 
 def _log_into(folder: Path) -> None:
-    """Log as Hydra would, to the same file."""
+    """Log as Hydra would, to the same file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    (folder / "run.log").open("a", encoding="utf-8").close()  # Hydra would wrap the error
     hydra = compose_config([]).hydra
     with open_dict(hydra):
         hydra.runtime.output_dir = str(folder.resolve())

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -258,12 +258,18 @@ def _run(
         prepared.manager.greeting = train_config
     simulated: SimulatedGrid | None = None
     ledger = Ledger(folder, prepared.manager, config.num_clients, old) if remote is not None else None
-    try:
+    with ExitStack() as closing:  # all of them, also where the tables cannot be written
+        closing.callback(held.release)
+        closing.callback(tables.close)
+        if ledger is not None:
+            closing.callback(ledger.table.close)
         if company is not None:
             simulated = company.grid
         elif remote is None:
             factory = WorkspaceFactory(config, prepared.dataset, prepared.partition)
             simulated = make_grid(config, factory, prepared.device)
+        if simulated is not None:
+            closing.callback(simulated.close)
         grid = remote or simulated
         assert grid is not None
         measure = make_measure(prepared, strategy, grid, train_config)
@@ -332,13 +338,6 @@ def _run(
         averages = polyak.records()
         average = averages.pop("arrays")
         polyak_accuracy = measure(average, config.num_rounds).accuracy
-    finally:
-        tables.close()
-        if simulated is not None:
-            simulated.close()
-        if ledger is not None:
-            ledger.table.close()
-        held.release()
     save_model(folder / "model.safetensors", strategy.reported(arrays), strategy.records)
     save_model(folder / "polyak.safetensors", average, averages)
     seconds = checkpoints.seconds_before + time.perf_counter() - started

@@ -1,22 +1,18 @@
 """The jobs in a folder, for ``-m resume=FOLDER``: of a sweep, those that began and those it was stopped before; of
 ``seeds=``, the replicas.
 
-Hydra keeps what was typed in ``multirun.yaml``; it is split here the way Hydra splits it. A job that never began gets the folder
-and the ``.hydra/`` that Hydra would have given it, and then goes on like any run that was stopped before its first checkpoint.
+Hydra keeps what was typed in ``multirun.yaml``. A job that never began gets the folder and the ``.hydra/`` that Hydra would have
+given it, and then goes on like any run that was stopped before its first checkpoint.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from hydra import initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf, open_dict
 
-from fedrage_flwr.config import compose_config, conf_dir
+from fedrage_flwr.config import compose_config
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.sweep_words import split_words
 
 LAST_WRITTEN = Path(".hydra") / "overrides.yaml"  # of the files that Hydra writes when a job begins
 
@@ -49,14 +45,7 @@ def cells(sweep: Path) -> list[list[str]]:
     """Return the overrides of each job, those of Hydra's own settings included; none where nothing was kept."""
     if not (sweep / "multirun.yaml").is_file():
         return []
-    kept: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml"), resolve=False)
-    params, typed = kept["hydra"]["sweeper"]["params"] or {}, kept["hydra"]["overrides"]
-    words = [*(f"{key}={value}" for key, value in params.items()), *typed["task"]]
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):  # glob(…) asks for the words of a group
-        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-        (jobs,) = BasicSweeper.split_arguments(parser.parse_overrides(words), max_batch_size=None)
-    return [[*typed["hydra"], *job] for job in jobs]
+    return split_words(OmegaConf.load(sweep / "multirun.yaml").hydra)
 
 
 def _lay_out(sweep: Path, number: int, words: Sequence[str]) -> Path:

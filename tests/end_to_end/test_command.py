@@ -49,6 +49,7 @@ def test_a_run_from_any_folder(tmp_path):
         (["hydra.run.dir=used"], ["hydra.run.dir=used", "exists"]),
         (["hydra.run.dir=/proc/run"], ["hydra.run.dir=/proc/run", "cannot be written", "/proc"]),
         (["-m", "seed=0,1", "hydra/launcher=nobody"], ["hydra/launcher/nobody", "fedrage-flwr[sweeps]"]),
+        (["-m", "strategy=fedavg,fedragee", "num_rounds=2"], ["strategy=fedragee: no such", "did you mean federage?"]),
         (["-m", "seed=0,1", "hydra.sweep.subdir=same"], ["hydra.sweep.subdir=same", "overwrite"]),
     ],
 )
