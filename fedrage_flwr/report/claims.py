@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.cells import REGIMES
 from fedrage_flwr.report.checks import CHECKS, Results
-from fedrage_flwr.report.finding import VERDICTS, Finding
+from fedrage_flwr.report.finding import NOT_RUN, VERDICTS, Finding
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def page(claims: Sequence[Claim], results: Results) -> str:
         lines += [*(f"    {command}" for command in commands), ""]
         lines += ["| claim | source | paper | ours | verdict | why |", "| --- | --- | --- | --- | --- | --- |"]
         for claim, finding in rows:
-            why = ". ".join(part for part in (finding.reason, claim.why) if part) or "—"
+            ours = "" if finding.verdict == NOT_RUN else claim.why
+            why = ". ".join(part for part in (finding.reason, ours) if part) or "—"
             cells = [
                 claim.text,
                 claim.source,
