@@ -209,7 +209,7 @@ def _check_sweep(overrides: Sequence[str]) -> str:
             f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
         ) from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
-    typed = dict(override.split("=", 1) for override in cfg.hydra.overrides.hydra if "=" in override)
+    typed = dict(override.split("=", 1) for override in overrides if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")
     if "hydra.job" not in subdir:
         raise UserError(

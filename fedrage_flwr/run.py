@@ -1,9 +1,7 @@
 """One run: everything a configuration names is put together here, and only here."""
 
 import logging
-import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -19,12 +17,12 @@ import torch
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from clients import CLIENTS
-from clients.base import ClientAlgorithm, write_settings
+from clients.base import write_settings
 from fedrage_flwr.availability import LAWS
 from fedrage_flwr.availability.base import Law
 from fedrage_flwr.callbacks import Evaluate, PolyakAverage, StopWhenDiverged, StopWhenEmpty, Totals
 from fedrage_flwr.checkpoint import Checkpoint, Checkpoints, Stateful, StopRequest, lock
+from fedrage_flwr.checks import check_model, check_place, check_settings, check_validation, tuning_warnings
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.cohort import cohort_rule
 from fedrage_flwr.config import Config
@@ -36,7 +34,7 @@ from fedrage_flwr.excess_risk import attainable_losses, check
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.grids.base import SimulatedGrid
 from fedrage_flwr.ledger import Ledger
-from fedrage_flwr.loggers import LOGGERS, Logger, make_logger
+from fedrage_flwr.loggers import Logger, make_logger
 from fedrage_flwr.losses import LOSSES
 from fedrage_flwr.metrics import adjusted_rand_index
 from fedrage_flwr.models import build_model
@@ -89,42 +87,16 @@ def prepare_run(config: Config, remote: bool = False) -> Prepared:
     Raises:
         UserError: a setting does not fit the data, the number of clients or this machine.
     """
-    if remote and config.seeds is not None:
-        raise UserError(f"seeds={config.seeds}: only in simulation; start a run for each seed=K")
-    if remote and config.model.name == "custom":
-        raise UserError("model=custom: only in simulation; a node imports nothing that a message names")
-    lookup(LOGGERS, config.logger.name).require()
-    if config.evaluate.metrics and (remote or lookup(STRATEGIES, config.strategy.name).personal):
-        why = "clients of Flower's own" if remote else f"the clients of strategy={config.strategy.name}"
-        raise UserError(f"evaluate.metrics={config.evaluate.metrics}: measured where the server predicts, not by {why}")
+    check_settings(config, remote)
     device = pick_device(config.device)
-    if config.engine.compile and device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
-        raise UserError(
-            "engine.compile=true: torch.compile needs a C++ compiler on a CPU, and there is no g++ (or $CXX)"
-        )
     law = make_law(config)
-    if not remote and (config.dataset.name == "private" or law.terms is not None):
-        word = f"ram={config.ram.name}" if law.terms is not None else "dataset=private"
-        raise UserError(f"{word} is for Flower's nodes: start it with flwr run, see docs/deployment.md")
-    if config.deadline_s is not None and (not remote or law.terms is not None):
-        where = "is for Flower's nodes (flwr run)" if not remote else f"ram={config.ram.name} has ram.deadline_s"
-        raise UserError(f"deadline_s={config.deadline_s:g}: {where}")
-    if remote and config.privacy.noise_multiplier and config.checkpoint_every != 1:
-        raise UserError(
-            f"checkpoint_every={config.checkpoint_every}: privacy.noise_multiplier on Flower's nodes needs checkpoint_every=1, or"
-            " rounds done again after a stop would be released twice and counted once"
-        )
+    check_place(config, device, law, remote)
     prepare(config.dataset)
     dataset = load_shared(config.dataset, load_dataset)
     shared = partition(config.partition, dataset, config.all_clients, config.rare_clients)
     check(config, shared, on_demand=dataset.source is not None)
     if config.evaluate.split == "validation":
-        if remote:
-            raise UserError("evaluate.split=validation: only in simulation; nodes are tested on their test parts")
-        if dataset.source is not None:
-            raise UserError(
-                f"evaluate.split=validation: dataset={config.dataset.name} has no validation parts; give test"
-            )
+        check_validation(config, dataset, remote)
         dataset, shared = on_validation(dataset, shared)
     rare = np.arange(config.num_clients) >= config.num_clients - config.rare_clients
     manager = RandomAccessClientManager(law, config.all_clients, config.node_wait_s, config.deadline_s)
@@ -236,8 +208,8 @@ def _run(
     model = make_local_model(config, prepared.dataset, prepared.device)
     strategy.untrained = frozenset(model.arrays()) - frozenset(model.parameter_names)
     if checkpoint is not None:
-        _check_model(checkpoint, config, model)
-    for line in [*strategy.warnings(), *_tuning_warnings(config)]:
+        check_model(checkpoint, config, model)
+    for line in [*strategy.warnings(), *tuning_warnings(config)]:
         log.warning("%s", line)
         print(f"warning: {line}", file=sys.stderr)
     measures = ["held_out_client_accuracy"] if config.held_out_clients else []
@@ -352,26 +324,12 @@ def _run(
     return summary
 
 
-def _tuning_warnings(config: Config) -> list[str]:
-    if not config.tuned.wanted or config.tuned.note is not None:
-        return []
-    words = " ".join(f"{word}={getattr(config, word).name}" for word in ("dataset", "ram", "strategy"))
-    return [f"not tuned, the method's defaults are used; to tune: python -m fedrage_flwr.tune {words}"]
-
-
 def experiment_id(folder: Path) -> str:
     """Return the name under which nodes keep their clients' state: drawn once for a folder, so that a resumed run finds it."""
     path = folder / "experiment-id"
     if not path.exists():
         path.write_text(uuid4().hex + "\n", encoding="ascii")
     return path.read_text(encoding="ascii").strip()
-
-
-def _check_model(checkpoint: Checkpoint, config: Config, model: LocalModel) -> None:
-    algorithm: type[ClientAlgorithm] = lookup(CLIENTS, config.client.name)
-    problem = algorithm.misfit(to_record(checkpoint.arrays), to_record(model.arrays()))
-    if problem:
-        raise UserError(f"{checkpoint.path} holds another model than model={config.model.name}: {problem}")
 
 
 def make_strategy(config: Config, manager: RandomAccessClientManager, secret: int | None = None) -> BaseStrategy:

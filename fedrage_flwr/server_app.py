@@ -36,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     """
     try:
         _run(grid, context)
-    except UserError as error:
+    except (UserError, OSError) as error:  # a full disk is nobody's mistake in the code either
         log.error("%s", error)
         raise UserError(str(error)) from None  # Flower prints the traceback: without our inner frames
 

@@ -46,17 +46,25 @@ def split_words(hydra: DictConfig) -> list[list[str]]:
         (jobs,) = BasicSweeper.split_arguments(_parse(hydra), max_batch_size=None)
     except HydraException as error:
         raise UserError(f"{error}; give values with commas between them, or a tuner as hydra/sweeper") from error
-    return [[*hydra.overrides.hydra, *job] for job in jobs]
+    return [[*_plain(hydra, "overrides.hydra"), *job] for job in jobs]
 
 
 def _parse(hydra: DictConfig) -> list[Override]:
     """What the sweeper is given: its own parameters, then what was typed."""
-    params: Any = OmegaConf.select(hydra, "sweeper.params") or {}
-    words = [*(f"{key}={value}" for key, value in params.items()), *hydra.overrides.task]
+    params = _plain(hydra, "sweeper.params") or {}
+    words = [*(f"{key}={value}" for key, value in params.items()), *_plain(hydra, "overrides.task")]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):  # glob(…) asks for the words of a group
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         return parser.parse_overrides(words)
+
+
+def _plain(hydra: DictConfig, key: str) -> Any:
+    """A value as it was written: ``${…}`` in it is for the jobs."""
+    tree: Any = OmegaConf.to_container(hydra, resolve=False)
+    for name in key.split("."):
+        tree = tree.get(name)
+    return tree
 
 
 def _kind(job: list[str]) -> tuple[str, ...]:

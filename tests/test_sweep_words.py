@@ -67,9 +67,7 @@ def test_a_sweep_without_jobs_is_refused(words, part):
 
 def test_jobs_that_differ_in_values_alone_are_composed_once(monkeypatch):
     """A third of a second each: a sweep over hundreds of seeds would wait for minutes."""
-    composed = []
+    composed, subdir = [], "hydra.sweep.subdir=${hydra.job.num}_${strategy.name}"
     monkeypatch.setattr(sweep_words, "compose_config", composed.append)
-    check_words(section("seed=range(100)", "strategy=fedavg,scaffold", "client.lr=0.1,0.2", "hydra.sweep.dir=x"))
-    assert [job[:3] for job in composed] == [
-        ["hydra.sweep.dir=x", "seed=0", f"strategy={name}"] for name in ("fedavg", "scaffold")
-    ]
+    check_words(section("seed=range(100)", "strategy=fedavg,scaffold", "client.lr=0.1,0.2", subdir))
+    assert [job[:3] for job in composed] == [[subdir, "seed=0", f"strategy={name}"] for name in ("fedavg", "scaffold")]
