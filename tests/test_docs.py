@@ -83,7 +83,6 @@ INSTEAD: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "docs/report.md": (
         ("docs/report.md", "FOLDER…  ", "results/toy2d  "),
-        ("docs/report.md", "results/table1", "results/toy2d"),  # which is not there yet
         ("fedrage_flwr/report/rates.py", "10_000, 31_623, 100_000)", ")"),
         ("fedrage_flwr/report/rates.py", "SEEDS = 20", "SEEDS = 2"),
     ),
