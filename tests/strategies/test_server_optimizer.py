@@ -182,6 +182,8 @@ def test_adam_is_flowers_but_for_the_start_of_v_and_a_rate_that_changes(tau, sam
     assert not np.allclose(constant, theirs, rtol=1e-3)
 
 
-def test_flowers_adam_returns_float64_for_float32():
-    assert play(flower.FedAdam(**FLOWER), rounds=1, dtype=np.float32).dtype == np.float64
+def test_flowers_adam_returns_float64_for_float32_and_ours_does_not():
+    """With numpy 2, where a float64 number makes a float32 array double; before that it did not."""
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        assert play(flower.FedAdam(**FLOWER), rounds=1, dtype=np.float32).dtype == np.float64
     assert play(FedAvg(settings("adam"), None, 3), dtype=np.float32).dtype == np.float32
