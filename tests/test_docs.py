@@ -91,6 +91,8 @@ INSTEAD: dict[str, tuple[tuple[str, str, str], ...]] = {
         FEW_ROUNDS,
         ("docs/sweeps.md", "range(5)", "range(2)"),
         ("docs/sweeps.md", "range(8)", "range(2)"),
+        ("docs/sweeps.md", "hydra/launcher=ray ", "hydra/launcher=ray 2> ray.txt "),  # where Ray and Optuna tell what they do
+        ("docs/sweeps.md", "hydra/sweeper=optuna ", "hydra/sweeper=optuna 2> optuna.txt "),
         ("docs/sweeps.md", "init.address=auto", "init.address=local"),  # no Ray cluster is running
         ("docs/sweeps.md", "-m hydra/launcher=submitit_slurm 'seed=range(20)' strategy=fedavg,federage",
          "--cfg hydra hydra/launcher=submitit_slurm"),  # no Slurm: the settings are composed
