@@ -33,7 +33,7 @@ ELSEWHERE = {
     ("docs/deployment.md", "flower-superlink"): "tests/deployment/test_page.py",
     ("docs/deployment.md", "[superlink.ours]"): "tests/deployment/test_page.py",
     ("docs/deployment.md", "python -m fedrage_flwr.prepare"): "tests/deployment/test_page.py",
-    ("docs/deployment.md", "flwr run . ours --stream --run-config 'output-dir"): "tests/deployment/test_page.py",
+    ("docs/deployment.md", "job="): "tests/deployment/test_page.py",
     ("docs/deployment.md", "flwr run . ours --stream --run-config 'overrides"): "tests/deployment/test_page.py",
 }
 """What is not run here, by page and how the block begins: why, or where it is run. Its syntax is checked all the same."""
