@@ -16,10 +16,10 @@ def law(name, rare_clients=0, **settings):
 
 @pytest.mark.slow
 def test_weighted_with_n_different_weights_and_one_place_is_proportional_to_them():
-    """M = 1: P(i ∈ S) = q_i/Σq. The quadrature meets it with a relative error below 1e-12."""
+    """M = 1: P(i ∈ S) = q_i/Σq. The quadrature meets it with a relative error below 1e-11: N·ε is 2e-11."""
     weights = np.random.default_rng(0).uniform(0.01, 1, N)
     made = law("weighted", weights=weights.tolist(), clients_per_round=1)
-    np.testing.assert_allclose(made.inclusion().values, weights / weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(made.inclusion().values, weights / weights.sum(), rtol=1e-11)
 
 
 def sizes(name):
@@ -40,12 +40,12 @@ def sizes(name):
     ["rare", pytest.param("exponential", marks=pytest.mark.slow), pytest.param("inclusion", marks=pytest.mark.slow)],
 )
 def test_the_inclusion_of_a_fixed_size_law_sums_to_m(name):
-    """Σ P(i ∈ S) = E|S| = M: within 1e-12 M."""
+    """Σ P(i ∈ S) = E|S| = M: within 1e-11 M."""
     rare_clients, settings = sizes(name)
     made = law(name, rare_clients, **settings)
     assert made.inclusion().exact
-    assert made.inclusion().values.sum() == pytest.approx(M, rel=1e-12)
-    assert made.marginals().values.sum() == pytest.approx(1, rel=1e-12)
+    assert made.inclusion().values.sum() == pytest.approx(M, rel=1e-11)
+    assert made.marginals().values.sum() == pytest.approx(1, rel=1e-11)
     assert all(len(np.unique(made.sample(round))) == M for round in range(1, 20))
 
 
@@ -61,6 +61,6 @@ def test_two_kinds_of_clients_are_met_as_often_as_their_inclusion_says():
 
 def test_bernoulli_with_equal_probabilities_shares_equally():
     made = law("bernoulli", probability=1e-4, rare_probability=None, probabilities=None)
-    np.testing.assert_allclose(made.marginals().values, 1 / N, rtol=1e-12)
+    np.testing.assert_allclose(made.marginals().values, 1 / N, rtol=1e-11)
     # P(K > 0) = 1 − (1 − 1e-4)^100000
-    np.testing.assert_allclose(made.inclusion().values, 1e-4 / -np.expm1(N * np.log1p(-1e-4)), rtol=1e-12)
+    np.testing.assert_allclose(made.inclusion().values, 1e-4 / -np.expm1(N * np.log1p(-1e-4)), rtol=1e-11)
