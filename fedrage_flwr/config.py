@@ -197,7 +197,12 @@ def compose_config(overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> Dic
         assert hydra is not None
         try:
             cfg: DictConfig = hydra.compose_config("config", list(overrides), mode, with_log_configuration=False)
-        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # Hydra raises bare ones as well
+        except (
+            HydraException,
+            OmegaConfBaseException,
+            ValueError,
+            TypeError,
+        ) as error:  # Hydra raises bare ones as well
             raise UserError(_explain(error, overrides, mode)) from error
         return cfg
 
@@ -351,7 +356,9 @@ def _explain(error: Exception, overrides: Sequence[str], mode: RunMode) -> str:
         if parsed.key_or_group and f"Could not override '{parsed.key_or_group}'" in str(error):
             return f"{override}: no such key{_where(parsed, mode)}"
     if isinstance(error, TypeError):  # Hydra takes a list for names
-        return f"{' '.join(override for override in overrides if '=[' in override)}: a list of something else than names"
+        return (
+            f"{' '.join(override for override in overrides if '=[' in override)}: a list of something else than names"
+        )
     return _one_line(error)
 
 
