@@ -1,6 +1,6 @@
 """M models of one architecture trained as one batched computation on stacked parameters.
 
-``nn.Sequential`` of the layers in ``_LAYERS`` is walked layer by layer with plain autograd; any other module goes through
+``nn.Sequential`` of known layers (``training.KNOWN_LAYERS``) is walked layer by layer with plain autograd; any other goes through
 ``torch.func.vmap``. Both give, model by model, what ``LocalModel`` gives, to rounding.
 """
 
@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedrage_flwr.linear_stack import LinearStack
-from fedrage_flwr.training import LocalModel, Tensors, as_tensor, make_step
+from fedrage_flwr.training import LocalModel, Tensors, as_tensor, is_known_chain, make_step
 
 Layer = Callable[[nn.Module, Sequence[Tensor], Tensor], Tensor]
 """(layer, its stacked parameters, inputs (M, b, …)) -> outputs (M, b, …)."""
@@ -115,9 +115,7 @@ def empty_stack(like: LocalModel, models: int) -> Tensors:
 
 def can_walk(module: nn.Module) -> bool:
     """Whether a module is a chain of layers known here."""
-    if type(module) is not nn.Sequential:
-        return False
-    return all(type(layer) in _LAYERS and _is_plain(layer) for layer in module.children())
+    return is_known_chain(module) and all(_is_plain(layer) for layer in module.children())
 
 
 def _is_plain(layer: nn.Module) -> bool:

@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedrage_flwr import stacked
 from fedrage_flwr.losses import cross_entropy
 from fedrage_flwr.stacked import StackedModel, can_walk
-from fedrage_flwr.training import LocalModel, local_sgd
+from fedrage_flwr.training import KNOWN_LAYERS, LocalModel, local_sgd
 
 
 class Unknown(nn.Module):
@@ -79,3 +80,7 @@ def test_outputs_of_every_model(name):
     for m in range(2):
         like.load(starts[m])
         np.testing.assert_allclose(outputs[m], like.outputs(inputs), rtol=1e-5, atol=1e-6)
+
+
+def test_there_is_a_stack_for_every_known_layer():
+    assert set(stacked._LAYERS) == set(KNOWN_LAYERS)
