@@ -5,6 +5,7 @@ It is a node's private file (``dataset=private``), or all the data of a simulati
     prepare images photos/ site.npz --size 32 32                     a folder for each class, as torchvision's ImageFolder
     prepare table patients.csv site.npz --label outcome              .csv or .parquet; every other column is a number
     prepare text reviews.csv site.npz --text review --label stars    words hashed into --dimension counters
+    prepare table patients.csv all.npz --label outcome --client ward   whose each row is: a simulation with these clients
 
 All sites must give the same ``--classes`` where one of them may lack a class, and the same normalisation: nothing is fitted on
 one site's data. What the server has to say about the data is printed at the end.
@@ -44,8 +45,17 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"{options.target}: {len(arrays['labels'])} examples, {dict(zip(arrays['classes'].tolist(), counts, strict=True))}"
     )
-    print(f"in a simulation: dataset=file dataset.path={options.target}")
-    print("the run needs: " + shlex.join(overrides(arrays)))
+    if "owners" in arrays:
+        sizes, names = np.bincount(arrays["owners"]), arrays["clients"].tolist()
+        print(
+            f"{len(names)} clients of {sizes.min()} to {sizes.max()} examples, numbered from {names[0]} to {names[-1]}"
+        )
+        partition = f" partition=natural num_clients={len(names)}"
+    else:
+        partition = ""
+    print(f"in a simulation: dataset=file dataset.path={options.target}{partition}")
+    if not partition:
+        print("the run needs: " + shlex.join(overrides(arrays)))
     return 0
 
 
@@ -122,17 +132,18 @@ def _images(options: argparse.Namespace) -> Arrays:
 
 def _table(options: argparse.Namespace) -> Arrays:
     frame = _read_table(options.source)
-    column = _column(frame, options.label, options.source)
-    features = frame.drop(columns=[options.label]) if options.columns is None else frame[_known(frame, options)]
+    column, owners = _column(frame, options.label, options.source), _owners(frame, options)
+    named = [name for name in (options.label, options.client) if name is not None]
+    features = frame.drop(columns=named) if options.columns is None else frame[_known(frame, options)]
     try:
         inputs = features.to_numpy(dtype=np.float32)
     except (ValueError, TypeError) as error:
-        hint = "every column but the label must hold numbers; --columns names those that do"
+        hint = "every column but the label and the client must hold numbers; --columns names those that do"
         raise UserError(f"{options.source}: {hint} ({' '.join(str(error).split())[:100]})") from error
     if not np.isfinite(inputs).all():
         raise UserError(f"{options.source}: numbers are missing or not finite")
     classes = _classes(options, sorted(set(column)))
-    return _arrays(inputs, [classes.index(value) for value in column], classes, 1.0)
+    return _arrays(inputs, [classes.index(value) for value in column], classes, 1.0) | owners
 
 
 def _text(options: argparse.Namespace) -> Arrays:
@@ -142,7 +153,17 @@ def _text(options: argparse.Namespace) -> Arrays:
     column, texts = (_column(frame, name, options.source) for name in (options.label, options.text))
     hashed = HashingVectorizer(n_features=options.dimension, alternate_sign=False, dtype=np.float32).transform(texts)
     classes = _classes(options, sorted(set(column)))
-    return _arrays(hashed.toarray(), [classes.index(value) for value in column], classes, 1.0)
+    return _arrays(hashed.toarray(), [classes.index(value) for value in column], classes, 1.0) | _owners(frame, options)
+
+
+def _owners(frame: Any, options: argparse.Namespace) -> Arrays:
+    """Return whose each row is, numbered as the values of the column sort; nothing where no column was named."""
+    if options.client is None:
+        return {}
+    names = np.array(_column(frame, options.client, options.source), np.str_)
+    whole = frame[options.client].dtype.kind in "iu"  # 2 comes before 10, but "10" before "2"
+    clients, owners = np.unique(frame[options.client].to_numpy() if whole else names, return_inverse=True)
+    return {"owners": owners.astype(np.int64), "clients": clients.astype(np.str_)}
 
 
 def _arrays(inputs: np.ndarray, labels: Sequence[int], classes: Sequence[str], scale: float) -> Arrays:
@@ -208,6 +229,8 @@ def _parser() -> argparse.ArgumentParser:
         kind.add_argument("--std", nargs="+", type=float, default=[0.5] if kind is images else [1.0])
     images.add_argument("--size", nargs=2, type=int, required=True, metavar=("HEIGHT", "WIDTH"))
     images.add_argument("--grey", action="store_true", help="one channel instead of three")
+    for kind in (table, text):
+        kind.add_argument("--client", help="the column that says whose a row is: a simulation with these clients")
     table.add_argument("--label", required=True, help="the column of the classes")
     table.add_argument("--columns", nargs="+", help="the columns of the inputs, in order; else all but the label")
     text.add_argument("--label", required=True, help="the column of the classes")

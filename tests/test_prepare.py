@@ -104,6 +104,15 @@ def test_a_mismatch_is_refused_by_name(tmp_path, changes, message):
         ({"inputs": np.full((3, 2), np.nan, np.float32)}, "NaN or infinity"),
         ({"inputs": np.ones((3, 2))}, "float64"),
         ({"inputs": np.array([{}, {}, {}])}, "cannot be read"),  # an object array: pickle
+        ({"owners": np.array([0, 1, 0])}, "cannot be read .*clients"),
+        (
+            {"owners": np.array([0, 1]), "clients": np.array(["x", "y"])},
+            r"owners are int64 \(2,\); must be int64 \(3,\)",
+        ),
+        (
+            {"owners": np.array([0, 2, 0]), "clients": np.array(["x", "y", "z"])},
+            "owners must be 0 to 2, each at least once",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_trained_on_is_refused(tmp_path, changes, message):

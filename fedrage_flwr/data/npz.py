@@ -8,12 +8,17 @@ import numpy as np
 import torch
 
 from fedrage_flwr.data.dataset import ClassesSettings, Dataset, Split
+from fedrage_flwr.data.owners import Indices
 from fedrage_flwr.data.private import read_private
 from fedrage_flwr.settings import Ge
 
 
 class NpzFile:
-    """All examples are here, in one process: a simulation. Of each class every so many-th example is for testing."""
+    """All examples are here, in one process: a simulation. Of each class every so many-th example is for testing.
+
+    Where the file says whose the examples are, the same holds of each client's, put in the order of their classes: a client
+    with that many examples has one for testing, and every client has one to train on.
+    """
 
     @dataclass(frozen=True)
     class Settings(ClassesSettings):
@@ -41,11 +46,8 @@ class NpzFile:
             UserError: as ``prepare``.
         """
         arrays = self._read()
-        labels = arrays["labels"]
-        rank = np.empty_like(labels)  # position of an example among those of its class
-        for label in np.unique(labels):
-            where = np.flatnonzero(labels == label)
-            rank[where] = np.arange(len(where))
+        labels, owners = arrays["labels"], arrays.get("owners")
+        rank = _ranks(labels) if owners is None else _ranks(owners, np.lexsort((labels, owners)))
         testing = rank % self.settings.test_every == self.settings.test_every - 1
         train, test = (
             Split(torch.from_numpy(arrays["inputs"][chosen]), torch.from_numpy(labels[chosen]))
@@ -61,7 +63,18 @@ class NpzFile:
             std=tuple(arrays["std"].reshape(-1).tolist()),
             scale=float(arrays["scale"]),
             rarest_classes=None if rarest is None else tuple(rarest),
+            train_owner=None if owners is None else owners[~testing],
+            test_owner=None if owners is None else owners[testing],
         )
 
     def _read(self) -> dict[str, np.ndarray]:
         return read_private(Path(self.settings.path), "dataset.path")
+
+
+def _ranks(group: Indices, order: Indices | None = None) -> Indices:
+    """Return the position of each example among those of its group, (n,), in an order: by default that of the file."""
+    order = np.argsort(group, kind="stable") if order is None else order
+    first = np.searchsorted(group[order], group[order])  # where the group of each begins
+    rank = np.empty_like(group)
+    rank[order] = np.arange(len(group)) - first
+    return rank

@@ -1,7 +1,8 @@
 """``dataset=private``: data that stays with the nodes. The server knows the classes, the shape and the normalisation only.
 
 A node's file is an ``.npz`` without pickle: ``inputs`` (n, …) uint8 or float32, ``labels`` (n,) int64, ``classes`` (texts),
-``mean``, ``std`` (per channel or feature, or one number) and ``scale``. ``python -m fedrage_flwr.prepare`` makes one.
+``mean``, ``std`` (per channel or feature, or one number) and ``scale``. ``python -m fedrage_flwr.prepare`` makes one. Where the
+examples come with their clients (``--client``), ``owners`` is the client of each, (n,) int64, an index into ``clients`` (texts).
 """
 
 import zipfile
@@ -17,6 +18,7 @@ from fedrage_flwr.errors import UserError
 from fedrage_flwr.settings import Ge, Gt
 
 ARRAYS = ("inputs", "labels", "classes", "mean", "std", "scale")
+OF_CLIENTS = ("owners", "clients")
 
 
 class Private:
@@ -103,7 +105,8 @@ def read_private(path: Path, typed: str = "data-path") -> dict[str, np.ndarray]:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ARRAYS}
+            owned = OF_CLIENTS if "owners" in file.files else ()
+            arrays = {name: file[name] for name in (*ARRAYS, *owned)}
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(
             f"{typed}={path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:120]});"
@@ -127,4 +130,10 @@ def _flaw(arrays: dict[str, np.ndarray]) -> str | None:
         return f"labels go from {labels.min()} to {labels.max()}; there are {len(arrays['classes'])} classes"
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
         return "inputs hold NaN or infinity"
+    if "owners" in arrays:
+        owners, clients = arrays["owners"], arrays["clients"]
+        if owners.dtype != np.int64 or owners.shape != labels.shape:
+            return f"owners are {owners.dtype} {owners.shape}; must be int64 ({len(labels)},)"
+        if not np.array_equal(np.unique(owners), np.arange(len(clients))):
+            return f"owners must be 0 to {len(clients) - 1}, each at least once: one for each of the clients"
     return None
