@@ -54,7 +54,10 @@ INSTEAD: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("README.md", "resume=outputs/…", 'resume="$(ls -d outputs/2*/* | head -n 1)" 2> resumed.txt'),  # it says so there
     ),
     "CONTRIBUTING.md": (("CONTRIBUTING.md", "make ", "make -n "),),  # what they would do, which .ci/run does
-    "docs/choose.md": (("docs/choose.md", "num_rounds=400", "num_rounds=2"), ("docs/choose.md", "range(3)", "range(2)")),
+    "docs/choose.md": (
+        ("conf/experiment/choose.yaml", "num_rounds: 400", "num_rounds: 2"),
+        ("conf/experiment/choose.yaml", "range(10)", "range(2)"),
+    ),
     "docs/experiments.md": (
         ("docs/experiments.md", "dataset=fashion_mnist ram=inclusion strategy=fedavg\n",
          "dataset=digits ram=inclusion strategy=fedavg\n"),

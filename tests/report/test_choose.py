@@ -1,0 +1,40 @@
+"""docs/choose.md: each figure is that of the recorded runs in ``results/`` it names."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.test_docs import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "choose.md").read_text(encoding="utf-8")
+FIGURE = re.compile(r"(\d+\.(\d+)) ± (\d+\.\d+)")
+
+
+def rows(heading: str) -> dict[str, list[tuple[str, str, str]]]:
+    """The figures of the table below a heading, by method: mean, its decimals, ±."""
+    below = PAGE.split(f"# {heading}\n")[1].split("\n#")[0]
+    named = [(re.search(r"`(\w+)`", line), line) for line in below.splitlines() if line.startswith("|")]
+    return {match[1]: FIGURE.findall(line) for match, line in named if match}
+
+
+@pytest.mark.parametrize(
+    ("heading", "experiment", "column", "measures", "plus_minus", "methods"),
+    [
+        ("Which method?", "choose", "digits, rare", ("rare_client_accuracy", "accuracy"), "95 % ±", 7),
+        ("Tuned, and under rarer participation", "table1", "fashion_mnist, skewed", ("accuracy", "rare_client_accuracy"),
+         "std_seeds", 4),
+    ],
+)  # fmt: skip
+def test_the_tables_show_what_was_recorded(heading, experiment, column, measures, plus_minus, methods):
+    table = pd.read_csv(REPOSITORY / "results" / experiment / "report" / "tables" / "measures.csv")
+    table = table[table["column"] == column].set_index(["method", "measure"])
+    shown = rows(heading)
+    assert len(shown) == methods
+    for method, figures in shown.items():
+        assert len(figures) == len(measures)
+        for (mean, decimals, around), measure in zip(figures, measures, strict=True):
+            rounding = 0.5001 * 10.0 ** -len(decimals) + 5e-3  # of the page, and of the table's four digits
+            recorded = table.loc[(method, measure), ["mean", plus_minus]].to_numpy(float)
+            np.testing.assert_allclose([float(mean), float(around)], recorded, rtol=0, atol=rounding, err_msg=method)
