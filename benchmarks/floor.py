@@ -18,9 +18,9 @@ from clients.fedavg import FedAvgClient
 from fedrage_flwr import onednn
 from fedrage_flwr.cohort import Training, train_group
 from fedrage_flwr.memory import keep_freed_memory
+from fedrage_flwr.parts import WorkspaceFactory
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.records import non_finite, to_arrays, to_record, weighted_mean
-from fedrage_flwr.run import WorkspaceFactory
 from fedrage_flwr.training import draw_batches, local_sgd
 
 M, STEPS, BATCH, INPUTS, HIDDEN, CLASSES = 3, 5, 32, 784, 200, 10

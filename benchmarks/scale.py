@@ -26,10 +26,10 @@ from flwr.app import ConfigRecord
 
 from clients.base import write_settings
 from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.parts import WorkspaceFactory, make_grid, make_local_model, make_measure, make_strategy, prepare_run
 from fedrage_flwr.records import to_record
 from fedrage_flwr.results import peak_rss_mb
 from fedrage_flwr.rounds import Round
-from fedrage_flwr.run import WorkspaceFactory, make_grid, make_local_model, make_measure, make_strategy, prepare_run
 
 COLUMNS = {  # of a row: what is printed, and how
     "start_s": ("start to the end of round 1, s", ".1f"),

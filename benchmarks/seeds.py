@@ -21,10 +21,10 @@ from clients.base import write_settings
 from fedrage_flwr.client_app import make_client_app
 from fedrage_flwr.client_manager import RandomAccessClientManager
 from fedrage_flwr.grids.executor import Executor
+from fedrage_flwr.parts import Prepared, WorkspaceFactory, make_local_model, make_strategy
 from fedrage_flwr.records import to_record
 from fedrage_flwr.replicas import Exchange, ReplicaGrid
 from fedrage_flwr.results import peak_rss_mb
-from fedrage_flwr.run import Prepared, WorkspaceFactory, make_local_model, make_strategy
 
 SEEDS = 5
 

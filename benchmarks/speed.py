@@ -29,9 +29,9 @@ from clients.base import write_settings
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.data import ClientIndices, Dataset, Partition, Split
 from fedrage_flwr.models import build_model
+from fedrage_flwr.parts import Prepared, WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.records import to_record
 from fedrage_flwr.results import peak_rss_mb
-from fedrage_flwr.run import Prepared, WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
 
 CLIENTS, EXAMPLES = 30, 1500
 PATHS = {"serial": "off", "auto": "auto", "cohort": "64"}

@@ -12,8 +12,8 @@ from fedrage_flwr.command import draw_figures, quiet_libraries, refuse_used
 from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.doors import set_switches
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.results import log_file
-from fedrage_flwr.run import prepare_run
 from fedrage_flwr.run import run as run_prepared
 
 if TYPE_CHECKING:

@@ -20,16 +20,18 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
-from fedrage_flwr.config import compose_config, conf_dir, register_resolvers, validate
+from fedrage_flwr.config import compose_config, register_resolvers, validate
 from fedrage_flwr.doors import set_switches
-from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.errors import Interrupted, UserError, one_line
 from fedrage_flwr.help import help_page
+from fedrage_flwr.parts import Prepared, prepare_run
 from fedrage_flwr.replicas import Replica, run_replicas
 from fedrage_flwr.resume import Request, read_request, resume
-from fedrage_flwr.run import Prepared, prepare_run, run
+from fedrage_flwr.run import run
 from fedrage_flwr.sweep_folder import jobs_of
 from fedrage_flwr.sweep_words import check_words
 from fedrage_flwr.sweeps import BESIDE_EACH_OTHER, Failure, failures, goal, refuse_ray_in_ray, shared_data
+from fedrage_flwr.words import conf_dir
 
 ROOM = 65536  # bytes: less than any run writes at its beginning
 
@@ -180,7 +182,7 @@ def _hand_to_hydra(jobs: _Jobs, sweep: bool = False) -> int:
     try:
         hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(one_line(error)) from error
     except OSError as error:  # between the jobs of a sweep
         go_on = "; once that is mended the sweep can go on: -m resume=FOLDER" if sweep else ""
         raise UserError(f"{error.filename or 'the output folder'}: {error.strerror}{go_on}") from error

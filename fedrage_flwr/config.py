@@ -4,32 +4,28 @@ Hydra composes ``conf/``; every section is then checked against the settings dat
 becomes one line (``UserError``) before anything starts.
 """
 
-import difflib
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from clients import CLIENTS
 from fedrage_flwr.availability import LAWS
 from fedrage_flwr.data import DATASETS, PARTITIONS
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.grids import GRIDS
 from fedrage_flwr.loggers import LOGGERS
 from fedrage_flwr.models import MODELS
+from fedrage_flwr.schema import build, show
 from fedrage_flwr.settings import Ge, Gt, Interval, NameTable, lookup
+from fedrage_flwr.words import check_choices, conf_dir, explain, nearest
 from strategies import STRATEGIES
 
 TABLES: Mapping[str, NameTable] = {
@@ -152,22 +148,12 @@ class Config:
             )
 
 
-STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 SECTIONS: Mapping[str, type[Any]] = {
     "engine": EngineSettings,
     "tuned": TunedSettings,
     "evaluate": EvaluateSettings,
     "privacy": PrivacySettings,
 }
-
-
-def conf_dir() -> Path:
-    """Return the folder of the YAML files: inside the package when installed, beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "conf", here.parent / "conf"):
-        if (folder / "config.yaml").is_file():
-            return folder
-    raise UserError(f"the conf folder is missing beside {here}: install fedrage-flwr again")
 
 
 def write_config(cfg: DictConfig, overrides: Sequence[str], folder: Path) -> None:
@@ -203,7 +189,7 @@ def compose_config(overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> Dic
             ValueError,
             TypeError,
         ) as error:  # Hydra raises bare ones as well
-            raise UserError(_explain(error, overrides, mode)) from error
+            raise UserError(explain(error, overrides, mode)) from error
         return cfg
 
 
@@ -225,7 +211,7 @@ def validate(cfg: DictConfig) -> Config:
     except MissingMandatoryValue as error:
         raise UserError(f"{error.full_key} has no default and must be given: {error.full_key}=…") from error
     except OmegaConfBaseException as error:
-        raise UserError(_one_line(error)) from error
+        raise UserError(one_line(error)) from error
     assert isinstance(values, dict)
     typed = {str(name): value for name, value in values.items()}
     for name, table in TABLES.items():
@@ -236,71 +222,9 @@ def validate(cfg: DictConfig) -> Config:
     return config
 
 
-def build(settings: type[Any], values: Any, section: str = "") -> Any:
-    """Make a settings dataclass of plain values, field by field and without conversions.
-
-    Raises:
-        UserError: an unknown or missing key, or a value that is not allowed.
-    """
-    prefix = f"{section}." if section else ""
-    unknown = [key for key in values if key not in _names(settings)]
-    if unknown:
-        raise UserError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], _names(settings))}")
-    hints = typing.get_type_hints(settings, include_extras=True)
-    checked = {}
-    for name in _names(settings):
-        if name not in values:
-            raise UserError(f"{prefix}{name} is missing")
-        checked[name] = _check(f"{prefix}{name}", hints[name], values[name])
-    try:
-        return settings(**checked)
-    except ValueError as error:
-        raise UserError(_one_line(error)) from error
-
-
-def _check(path: str, hint: Any, value: Any) -> Any:
-    if hint is Any or is_dataclass(hint):  # sections, checked already
-        return value
-    try:
-        return TypeAdapter(hint, config=STRICT).validate_python(value)
-    except ValidationError as error:
-        raise UserError(f"{path}={_show(value)} is not allowed: must be {describe(hint)}") from error
-
-
-def describe(hint: Any) -> str:
-    """Say in words what a type annotation allows, e.g. ``a number in (0, 1]``."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return f"{describe(arguments[0])}{_interval(arguments[1:])}"
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, arguments)) if len(arguments) > 1 else str(arguments[0])
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(describe(a) for a in arguments)
-    if origin in (list, Sequence):
-        return f"a list, each {describe(arguments[0])}"
-    if origin is dict:
-        return "names with values, {name: value, …}"
-    words = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    return words.get(hint, str(hint))
-
-
-def _interval(constraints: Iterable[Any]) -> str:
-    lower, upper = ("(", "-∞"), ("∞", ")")
-    for c in constraints:
-        if (v := getattr(c, "gt", None)) is not None:
-            lower = ("(", f"{v:g}" if abs(v) < 1e6 else str(v))
-        if (v := getattr(c, "ge", None)) is not None:
-            lower = ("[", f"{v:g}" if abs(v) < 1e6 else str(v))
-        if (v := getattr(c, "lt", None)) is not None:
-            upper = (f"{v:g}" if abs(v) < 1e6 else str(v), ")")
-        if (v := getattr(c, "le", None)) is not None:
-            upper = (f"{v:g}" if abs(v) < 1e6 else str(v), "]")
-    return f" in {lower[0]}{lower[1]}, {upper[0]}{upper[1]}"
-
-
 def _chosen(section: str, table: NameTable, values: Any) -> type[Any]:
     if not isinstance(values, dict):
-        raise UserError(f"{section}={_show(values)} must be a section; its keys are typed as {section}.key=value")
+        raise UserError(f"{section}={show(values)} must be a section; its keys are typed as {section}.key=value")
     name = values.get("name")
     if name not in table:
         raise UserError(
@@ -308,110 +232,6 @@ def _chosen(section: str, table: NameTable, values: Any) -> type[Any]:
         )
     settings: type[Any] = lookup(table, str(name)).Settings
     return settings
-
-
-def _names(settings: type[Any]) -> list[str]:
-    return [field.name for field in fields(settings)]
-
-
-def choices(group: str) -> list[str]:
-    """Return the words that can be typed for a config group."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if not path.stem.startswith("_"))
-
-
-def groups() -> set[str]:
-    """Return the names of the config groups."""
-    return {path.name for path in conf_dir().iterdir() if path.is_dir()}
-
-
-def check_choices(overrides: Sequence[str]) -> None:
-    """Raise ``UserError`` if a group is given a word that it has not."""
-    known_groups = groups()
-    for override in overrides:
-        group, equals, word = override.partition("=")
-        name = group.lstrip("+")
-        if name in known_groups and word.startswith("["):
-            raise UserError(f"{override}: one {name}, not a list; known: {', '.join(choices(name))}")
-        if not equals or group not in known_groups or not word or "," in word or "(" in word or word == "~":
-            continue
-        known = choices(group)
-        if word not in known and (group, word) != ("experiment", "null"):
-            raise UserError(f"{override}: no such {group}{nearest(word, known)}; known: {', '.join(known)}")
-
-
-def _explain(error: Exception, overrides: Sequence[str], mode: RunMode) -> str:
-    """Turn one of Hydra's messages into a line that helps."""
-    for override in overrides:
-        try:
-            parsed = OverridesParser.create().parse_override(override)
-        except HydraException:
-            key, equals, value = override.partition("=")
-            hint = f"; quote values that hold = or , twice, as in '{key}=\"{value}\"'" if equals else ""
-            return f"{override}: cannot be read{hint}"
-        if parsed.is_sweep_override() and mode is RunMode.RUN:
-            return (
-                f"{override} names several values: add -m to run them all, write [..] for a list,"
-                f" or quote twice for text with a comma, as in '{parsed.key_or_group}=\"…\"'"
-            )
-        if parsed.key_or_group and f"Could not override '{parsed.key_or_group}'" in str(error):
-            return f"{override}: no such key{_where(parsed, mode)}"
-    if isinstance(error, TypeError):  # Hydra takes a list for names
-        return (
-            f"{' '.join(override for override in overrides if '=[' in override)}: a list of something else than names"
-        )
-    return _one_line(error)
-
-
-def _where(override: Override, mode: RunMode) -> str:
-    """Say which words a key goes with, or which key was probably meant."""
-    key, known = str(override.key_or_group), _known_keys()
-    if key not in known:
-        return nearest(key, known)
-    quoted = f"{key}=choice({override.get_value_element_as_str()})"
-    swept = f"; where those are swept over, type '{quoted}'" if mode is RunMode.MULTIRUN else ""
-    return f" with these words; it goes with {', '.join(known[key])}{swept}"
-
-
-def _known_keys() -> dict[str, list[str]]:
-    """Return every key of a run, with the words that bring it along."""
-
-    def walk(node: Any, prefix: str) -> Iterable[str]:
-        for key, value in node.items():
-            yield prefix + str(key)
-            if isinstance(value, dict):
-                yield from walk(value, f"{prefix}{key}.")
-
-    keys: dict[str, list[str]] = {}
-    for path in sorted(conf_dir().rglob("*.yaml")):
-        if path.parent.name == "tuning":  # spaces to search, no settings of a run
-            continue
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        group = (
-            path.parent.name
-            if path.parent != conf_dir() and path.parent.name not in ("strategy", "experiment", "tuned")
-            else ""
-        )
-        if isinstance(content, dict):
-            content.pop("defaults", None)
-            content.pop("hydra", None)
-            words = [f"{path.parent.name}={path.stem}"] if path.parent.name in TABLES else []
-            for key in walk(content, f"{group}." if group else ""):
-                keys.setdefault(key, []).extend(words)
-    return keys
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known word was probably meant; nothing if none is near."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _show(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else "null" if value is None else str(value)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _slug(text: str) -> str:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from clients.base import ClientSettings
-from fedrage_flwr.config import SECTIONS, TABLES, Config, choices, conf_dir, describe
+from fedrage_flwr.config import SECTIONS, TABLES, Config
 from fedrage_flwr.help import GROUPS, describe_file
+from fedrage_flwr.schema import describe
 from fedrage_flwr.settings import lookup
+from fedrage_flwr.words import choices, conf_dir
 from strategies.base import StrategySettings
 
 LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#\s].*?))??(?: +# (?P<meaning>.*))?")

@@ -23,3 +23,8 @@ class Interrupted(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+def one_line(error: Exception) -> str:
+    """The text of an error, its line breaks made spaces."""
+    return " ".join(str(error).split())

@@ -21,12 +21,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fedrage_flwr.api import run
 from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import FOLDER, config_hash, files, read_newest
-from fedrage_flwr.config import choices, compose_config, nearest, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.report.extracts import extract
 from fedrage_flwr.results import write_summary
 from fedrage_flwr.resume import Request, resume
+from fedrage_flwr.words import choices, nearest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from fedrage_flwr.config import choices, conf_dir
+from fedrage_flwr.words import choices, conf_dir
 
 WIDTH = 110  # characters
 

@@ -24,8 +24,8 @@ from fedrage_flwr.display import make_console, show_lines
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.explain import Lines, availability_lines, explanation, method_lines
+from fedrage_flwr.parts import Prepared, make_law, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.rehearsal import Costs, evaluations, rehearse
-from fedrage_flwr.run import Prepared, make_law, make_local_model, make_strategy, prepare_run
 
 
 def resolved(cfg: DictConfig) -> str:

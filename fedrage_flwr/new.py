@@ -12,9 +12,9 @@ from pathlib import Path
 from string import Template
 
 from clients import CLIENTS
-from fedrage_flwr.config import conf_dir
 from fedrage_flwr.doors import enter
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.words import conf_dir
 from strategies import STRATEGIES
 
 USAGE = "python -m fedrage_flwr.new strategy NAME, a name in small letters such as my_average"

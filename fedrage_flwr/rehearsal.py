@@ -10,9 +10,9 @@ from clients.base import write_settings
 from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.config import Config
 from fedrage_flwr.grids.inline import InlineSettings
+from fedrage_flwr.parts import Prepared, WorkspaceFactory, make_grid, make_local_model, make_measure, make_strategy
 from fedrage_flwr.records import to_record
 from fedrage_flwr.rounds import Round
-from fedrage_flwr.run import Prepared, WorkspaceFactory, make_grid, make_local_model, make_measure, make_strategy
 
 MOST_ROUNDS, MOST_SECONDS = 12, 3.0  # whichever comes first, but two rounds at least: the first one warms up
 

@@ -26,8 +26,9 @@ from fedrage_flwr.errors import Interrupted, UserError
 from fedrage_flwr.excess_risk import attainable_losses
 from fedrage_flwr.grids.executor import Executor, Job
 from fedrage_flwr.grids.inline import InProcessGrid
+from fedrage_flwr.parts import Prepared, WorkspaceFactory, make_law
 from fedrage_flwr.results import log_file
-from fedrage_flwr.run import Company, Prepared, WorkspaceFactory, make_law, run
+from fedrage_flwr.run import Company, run
 
 Results = list[tuple[Message, RecordDict]]
 

@@ -22,10 +22,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedrage_flwr.checkpoint import FOLDER, Checkpoint, files, read_newest
-from fedrage_flwr.config import TABLES, Config, choices, compose_config, nearest, validate
+from fedrage_flwr.config import TABLES, Config, compose_config, validate
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.results import TABLES as CSV_FILES
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.run import run
+from fedrage_flwr.words import choices, nearest
 
 FIXED = ("strategy", "strategy.name", "client.name", "num_clients", "held_out_clients")
 """What the state in a checkpoint is made for."""

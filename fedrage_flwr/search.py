@@ -12,8 +12,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedrage_flwr.config import conf_dir
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.words import conf_dir
 
 DIGITS = 4  # significant, of the values tried
 EDGES = 8  # a range's outer eighths are its edges; one step beyond is a quarter of the range, both logarithmic

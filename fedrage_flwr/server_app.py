@@ -19,8 +19,9 @@ from fedrage_flwr.command import draw_figures, print_summary
 from fedrage_flwr.config import compose_config, validate, write_config
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.neighbours import check_neighbours
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.resume import Request, read_request, resume
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.run import run
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from fedrage_flwr.config import check_choices, compose_config, conf_dir, groups
+from fedrage_flwr.config import compose_config
 from fedrage_flwr.errors import UserError
+from fedrage_flwr.words import check_choices, conf_dir, groups
 
 
 def check_words(hydra: DictConfig) -> None:

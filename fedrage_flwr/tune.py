@@ -27,14 +27,15 @@ from safetensors.numpy import load_file
 
 from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import FOLDER
-from fedrage_flwr.config import Config, compose_config, conf_dir, validate
+from fedrage_flwr.config import Config, compose_config, validate
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import Diverged, UserError
 from fedrage_flwr.evaluation import ServerMeasure
 from fedrage_flwr.experiment import guarded
+from fedrage_flwr.parts import Prepared, make_local_model, prepare_run
 from fedrage_flwr.records import to_record
-from fedrage_flwr.run import Prepared, make_local_model, prepare_run
 from fedrage_flwr.search import Budget, Point, Space, read_budget, read_space
+from fedrage_flwr.words import conf_dir
 
 USAGE = "python -m fedrage_flwr.tune strategy=… dataset=… ram=… [KEY=VALUE …]"
 Mode = Literal["all", "participants"]

@@ -50,8 +50,8 @@ def report(jobs: list[dict[str, object]], seed: int) -> dict[str, object]:
 
 def one(folder: Path, number: int, rng: random.Random) -> dict[str, object]:
     """One job: what it was, after which rounds it was killed, which files differ."""
-    from fedrage_flwr.config import choices
     from fedrage_flwr.same import differences
+    from fedrage_flwr.words import choices
 
     word, law, every = rng.choice(choices("strategy")), rng.choice(LAWS), rng.choice((1, 7, 40))
     job = [f"strategy={word}", f"ram={law}", f"num_rounds={ROUNDS}", f"checkpoint_every={every}", f"seed={number}"]

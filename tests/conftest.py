@@ -23,8 +23,9 @@ from clients.federage import FedeRageSettings
 from fedrage_flwr.client_app import make_client_app
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.grids.inline import InlineGrid
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.run import run
 from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import SplitTensors, Workspace
 

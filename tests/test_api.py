@@ -69,8 +69,8 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
 
 
 IMPORTS = {
-    "function first": "from fedrage_flwr import run; from fedrage_flwr.run import prepare_run; from fedrage_flwr import run",
-    "module first": "from fedrage_flwr.run import prepare_run; import fedrage_flwr.run as m; m.prepare_run; run = m",
+    "function first": "from fedrage_flwr import run; from fedrage_flwr.run import Company; from fedrage_flwr import run",
+    "module first": "from fedrage_flwr.run import Company; import fedrage_flwr.run as m; m.Company; run = m",
     "attribute": "import fedrage_flwr; run = fedrage_flwr.run",
 }
 

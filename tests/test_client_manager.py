@@ -15,8 +15,8 @@ from fedrage_flwr.client_manager import RandomAccessClientManager, RoundView
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.inline import InlineGrid
+from fedrage_flwr.parts import WorkspaceFactory, make_local_model, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_local_model, prepare_run
 from fedrage_flwr.settings import lookup
 from strategies import STRATEGIES
 from strategies.base import StrategySettings

@@ -7,12 +7,13 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 from clients.base import write_settings
 from fedrage_flwr.cohort import AUTO, Training, cohort_rule, train_group
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.inline import InlineGrid
+from fedrage_flwr.parts import WorkspaceFactory, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.training import LocalModel
+from fedrage_flwr.words import choices
 from fedrage_flwr.workspace import CohortRule
 
 CPU = torch.device("cpu")

@@ -5,9 +5,10 @@ from dataclasses import fields, is_dataclass
 import pytest
 from omegaconf import OmegaConf
 
-from fedrage_flwr.config import TABLES, choices, compose_config, conf_dir, validate
+from fedrage_flwr.config import TABLES, compose_config, validate
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.run import prepare_run
+from fedrage_flwr.parts import prepare_run
+from fedrage_flwr.words import choices, conf_dir
 
 
 def line(*overrides: str) -> str:

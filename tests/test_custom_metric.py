@@ -9,8 +9,8 @@ from torch import nn
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.evaluation import ServerMeasure
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.records import to_record
-from fedrage_flwr.run import prepare_run
 from fedrage_flwr.training import LocalModel
 
 SOURCE = """

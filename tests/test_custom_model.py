@@ -119,7 +119,7 @@ def test_no_node_takes_a_path_from_a_message():
 
 
 def test_a_run_on_nodes_refuses_it():
-    from fedrage_flwr.run import prepare_run
+    from fedrage_flwr.parts import prepare_run
 
     config = validate(compose_config(["model=custom", "model.path=my_nets_for_test:Fixed"]))
     with pytest.raises(UserError, match="model=custom: only in simulation"):

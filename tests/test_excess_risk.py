@@ -14,7 +14,7 @@ from fedrage_flwr.data import load_dataset, partition
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.excess_risk import Examples, Owner, Recipe, attain, attainable_losses, check, train_alone
 from fedrage_flwr.models import LinearMap
-from fedrage_flwr.run import prepare_run
+from fedrage_flwr.parts import prepare_run
 
 CPU = torch.device("cpu")
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from fedrage_flwr import explain
-from fedrage_flwr.config import conf_dir
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.explain import Observed, as_met, binomial_interval, implied_weights, main, observe, weight_lines
 from fedrage_flwr.outlook import Outlook, name_clients
+from fedrage_flwr.words import conf_dir
 from strategies.federage import FedeRage
 
 

@@ -5,8 +5,9 @@ import shlex
 import pytest
 
 from fedrage_flwr.command import main
-from fedrage_flwr.config import choices, compose_config, conf_dir, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.help import EXAMPLES, GROUPS, WIDTH, describe_file, help_page
+from fedrage_flwr.words import choices, conf_dir
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

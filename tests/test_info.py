@@ -9,8 +9,8 @@ import pytest
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.info import cost_lines, main
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.rehearsal import Costs, evaluations, rehearse
-from fedrage_flwr.run import prepare_run
 
 
 @pytest.mark.parametrize("strategy", ["federage", "scaffold", "ditto", "oracle"])

@@ -9,11 +9,13 @@ import pytest
 from fedrage_flwr import loggers
 from fedrage_flwr.checkpoint import read_newest
 from fedrage_flwr.command import main
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.loggers import LOGGERS, make_logger
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.results import row_of
 from fedrage_flwr.rounds import Outcome, Round
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.run import run
+from fedrage_flwr.words import choices
 
 
 def test_each_word_has_its_file():

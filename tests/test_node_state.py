@@ -10,8 +10,8 @@ from fedrage_flwr.client_app import app
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.node import write_job
 from fedrage_flwr.node_state import NodeState
+from fedrage_flwr.parts import make_local_model, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import make_local_model, prepare_run
 
 EXPERIMENT = "0" * 32
 

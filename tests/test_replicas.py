@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from fedrage_flwr.checkpoint import StopRequest
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.replicas import Exchange, replica_words, run_replicas
 from fedrage_flwr.resume import read_request, resume
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.run import run
 from fedrage_flwr.same import differences
 from fedrage_flwr.sweep_folder import jobs_of
+from fedrage_flwr.words import choices
 
 JOB = ("num_clients=6", "rare_clients=1", "num_rounds=6", "eval_every=3", "checkpoint_every=2", "partition=iid")
 

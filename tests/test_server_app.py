@@ -10,8 +10,8 @@ from fedrage_flwr.client_app import app
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.inline import InlineGrid
+from fedrage_flwr.parts import prepare_run
 from fedrage_flwr.resume import read_request, resume
-from fedrage_flwr.run import prepare_run
 from fedrage_flwr.server_app import _run, output_folder, split_overrides
 
 JOB = "num_clients=4 rare_clients=1 partition=iid model=softmax ram=uniform ram.clients_per_round=2 num_rounds=6 eval_every=6"

@@ -14,10 +14,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.cells import REGIMES, Cell
 from fedrage_flwr.search import Point, Space, read_budget, read_space
+from fedrage_flwr.words import choices
 
 MODES = ("all", "participants")
 COUNTS = (1, 2, 4, 8, 16, 24)

@@ -6,10 +6,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from clients import CLIENTS
 from clients.base import write_settings
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.parts import WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.records import SLACK, to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.settings import lookup
+from fedrage_flwr.words import choices
 
 BETA = {"value": np.array(0.5, np.float32)}
 

@@ -11,7 +11,7 @@ from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.data import Dataset, Partition, partition
 from fedrage_flwr.data.partition.natural import Natural
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.run import prepare_run
+from fedrage_flwr.parts import prepare_run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.data import load_dataset, partition
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.run import WorkspaceFactory, prepare_run
+from fedrage_flwr.parts import WorkspaceFactory, prepare_run
 
 WORDS = ("dataset=synthetic", "partition=natural", "ram=uniform")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fedrage_flwr.config import choices, compose_config, conf_dir, validate
+from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.words import choices, conf_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("FEDRAGE_DATA", REPOSITORY / "data")).resolve()

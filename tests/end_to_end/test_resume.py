@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 
 from fedrage_flwr.checkpoint import files, read_newest
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import Interrupted, UserError
-from fedrage_flwr.run import prepare_run, run
+from fedrage_flwr.parts import prepare_run
+from fedrage_flwr.run import run
 from fedrage_flwr.same import differences
+from fedrage_flwr.words import choices
 
 JOB = ("num_clients=8", "rare_clients=2", "num_rounds=9", "eval_every=2", "checkpoint_every=3", "client.local_steps=2",
        "partition=iid")  # fmt: skip

@@ -9,9 +9,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedrage_flwr.availability import LAWS
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.run import pick_device, prepare_run
+from fedrage_flwr.parts import pick_device, prepare_run
+from fedrage_flwr.words import choices
 
 ROUNDS = [
     "round",

@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from fedrage_flwr.checkpoint import pack, read_newest
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import RayGrid
-from fedrage_flwr.run import WorkspaceFactory, prepare_run, run
+from fedrage_flwr.parts import WorkspaceFactory, prepare_run
+from fedrage_flwr.run import run
 from fedrage_flwr.same import differences
+from fedrage_flwr.words import choices
 
 CPU = torch.device("cpu")
 JOB = (

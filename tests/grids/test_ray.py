@@ -14,8 +14,8 @@ from fedrage_flwr.errors import UserError
 from fedrage_flwr.grids.actor import tensors_as_arrays
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import RayGrid, RaySettings, plan
+from fedrage_flwr.parts import WorkspaceFactory, make_local_model, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_local_model, prepare_run
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -19,7 +19,8 @@ from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.grids.base import error_reply
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import ACTOR_DIED, RayGrid
-from fedrage_flwr.run import WorkspaceFactory, prepare_run, run
+from fedrage_flwr.parts import WorkspaceFactory, prepare_run
+from fedrage_flwr.run import run
 from fedrage_flwr.same import differences
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.grids.actor import GROUP
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.grids.ray import RayGrid
+from fedrage_flwr.parts import WorkspaceFactory, make_local_model, prepare_run
 from fedrage_flwr.records import nbytes, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_local_model, prepare_run
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")

@@ -9,10 +9,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from clients.base import write_settings
-from fedrage_flwr.config import choices, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.grids.base import error_reply
+from fedrage_flwr.parts import WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
 from fedrage_flwr.records import non_finite, to_arrays, to_record
-from fedrage_flwr.run import WorkspaceFactory, make_grid, make_local_model, make_strategy, prepare_run
+from fedrage_flwr.words import choices
 
 CPU = torch.device("cpu")
 JOB = ("num_clients=5", "rare_clients=1", "partition=iid", "model.hidden=[4]", "client.local_steps=1", "ram=full")

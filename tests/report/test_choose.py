@@ -25,6 +25,10 @@ def rows(heading: str) -> dict[str, list[tuple[str, str, str]]]:
         ("Which method?", "choose", "digits, rare", ("rare_client_accuracy", "accuracy"), "95 % ±", 7),
         ("Tuned, and under rarer participation", "table1", "fashion_mnist, skewed", ("accuracy", "rare_client_accuracy"),
          "std_seeds", 4),
+        ("Groups of clients that want different models", "focus_linear", "linear_gaussian, full",
+         ("faa", None, None), "95 % ±", 4),
+        ("Groups of clients that want different models", "focus_text", "text_sentiment, full",
+         (None, "faa", "client_accuracy_mean"), "95 % ±", 4),
     ],
 )  # fmt: skip
 def test_the_tables_show_what_was_recorded(heading, experiment, column, measures, plus_minus, methods):
@@ -33,8 +37,9 @@ def test_the_tables_show_what_was_recorded(heading, experiment, column, measures
     shown = rows(heading)
     assert len(shown) == methods
     for method, figures in shown.items():
-        assert len(figures) == len(measures)
         for (mean, decimals, around), measure in zip(figures, measures, strict=True):
-            rounding = 0.5001 * 10.0 ** -len(decimals) + 5e-3  # of the page, and of the table's four digits
+            if measure is None:  # a column of other runs
+                continue
+            rounding = 0.5001 * 10.0 ** -len(decimals)
             recorded = table.loc[(method, measure), ["mean", plus_minus]].to_numpy(float)
-            np.testing.assert_allclose([float(mean), float(around)], recorded, rtol=0, atol=rounding, err_msg=method)
+            np.testing.assert_allclose([float(mean), float(around)], recorded, rtol=1e-4, atol=rounding, err_msg=method)

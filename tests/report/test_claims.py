@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrage_flwr.config import choices
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.report.checks import CHECKS, Results
 from fedrage_flwr.report.claims import judge, page, read_claims
+from fedrage_flwr.words import choices
 
 CLAIMS = Path(__file__).parents[2] / "results" / "claims.yaml"
 SKEWED = {"dataset": "fashion_mnist", "ram": "inclusion"}

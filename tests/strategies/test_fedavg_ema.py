@@ -7,9 +7,9 @@ import torch
 from safetensors.numpy import load_file
 
 from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.parts import make_local_model, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.rounds import Update
-from fedrage_flwr.run import make_local_model, prepare_run
 from strategies.fedavg_ema import FedAvgEma
 
 

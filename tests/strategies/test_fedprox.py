@@ -7,9 +7,10 @@ from safetensors.numpy import load_file
 from clients.base import write_settings
 from clients.fedprox import FedProxSettings
 from fedrage_flwr.client_manager import RoundView
-from fedrage_flwr.config import build, compose_config, validate
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.records import to_arrays, to_record
+from fedrage_flwr.schema import build
 from strategies.fedprox import FedProx
 
 CENTRES = [[0.0, 3.0], [1.0, -1.0], [10.0, 4.0]]

@@ -23,9 +23,9 @@ from fedrage_flwr.evaluation import ClientMeasure
 from fedrage_flwr.grids.inline import InlineGrid
 from fedrage_flwr.losses import squared_error
 from fedrage_flwr.metrics import fairness
+from fedrage_flwr.parts import make_local_model, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.rounds import Update
-from fedrage_flwr.run import make_local_model, prepare_run
 from fedrage_flwr.training import LocalModel
 from fedrage_flwr.workspace import SplitTensors, Workspace
 from strategies.base import StrategySettings

@@ -6,9 +6,9 @@ from safetensors.numpy import load_file
 
 from fedrage_flwr.client_manager import RoundView
 from fedrage_flwr.config import compose_config, validate
+from fedrage_flwr.parts import make_strategy, prepare_run
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.rounds import Update
-from fedrage_flwr.run import make_strategy, prepare_run
 from strategies.oracle import Oracle
 
 LAW = {(0,): 0.3, (1,): 0.1, (0, 1): 0.25, (1, 2): 0.05, (0, 1, 2): 0.3}
