@@ -1,5 +1,6 @@
 """What ``python -m fedrage_flwr --help`` prints. What each word means stands on top of its file in ``conf/``."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -32,12 +33,14 @@ EXAMPLES = (
 )
 
 FURTHER = (
-    ("python -m fedrage_flwr.explain FOLDER", "one run: who took part, who was weighed up, who was never seen"),
-    ("python -m fedrage_flwr.compare A B …", "runs or sweeps: what differs in settings and in results"),
-    (
-        "python -m fedrage_flwr.new strategy NAME",
-        "an algorithm of your own: its files, which work and wait to be changed",
-    ),
+    ("info WORD …", "what would run: settings, data, devices, bytes, time"),
+    ("explain FOLDER", "one run: who took part, who was weighed up, who was never seen"),
+    ("compare A B …", "runs or sweeps: what differs in settings and in results"),
+    ("report FOLDER …", "tables with their tests, figures, one HTML page"),
+    ("prepare KIND SOURCE FILE", "one file for dataset=file, of a folder of images, a table or texts"),
+    ("new strategy NAME", "an algorithm of your own: its files, which work and wait to be changed"),
+    ("tune WORD …", "choose a method's settings for a cell of a paper's table"),
+    ("experiment NAME", "the runs of a paper's table or figure, each once"),
 )
 
 FLAGS = (
@@ -54,7 +57,7 @@ def describe_file(path: Path) -> str:
             break
         text = line.lstrip("# ")
         if not text.startswith(("@package", "python -m", "flwr run")):
-            return text.partition(". ")[0]
+            return re.split(r"\.(?:\s+(?!\d)|$)", text)[0]  # not at "Fig. 1"
     return ""
 
 
@@ -77,7 +80,7 @@ def help_page() -> str:
             )
             parts += _pairs(tuple(described), indent=4)
     parts += ["", "Keys: KEY=VALUE, with the default", *_pairs(_keys()), ""]
-    parts += ["Flags", *_pairs(FLAGS), "", "Further commands", *_pairs(FURTHER), ""]
+    parts += ["Flags", *_pairs(FLAGS), "", "Further commands: python -m fedrage_flwr.…", *_pairs(FURTHER), ""]
     return "\n".join(parts)
 
 

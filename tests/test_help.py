@@ -1,12 +1,13 @@
 """The help page names everything that can be typed, in words, and its examples are real."""
 
+import importlib.util
 import shlex
 
 import pytest
 
 from fedrage_flwr.command import main
 from fedrage_flwr.config import compose_config, validate
-from fedrage_flwr.help import EXAMPLES, GROUPS, WIDTH, describe_file, help_page
+from fedrage_flwr.help import EXAMPLES, FURTHER, GROUPS, WIDTH, describe_file, help_page
 from fedrage_flwr.words import choices, conf_dir
 
 
@@ -25,15 +26,26 @@ def test_every_group_and_word_is_there_with_a_description():
         for word in choices(group):
             described = describe_file(conf_dir() / group / f"{word}.yaml")
             assert len(described) > 10, f"conf/{group}/{word}.yaml must begin with a comment that says what it is"
+            assert described.count("(") == described.count(")") and not described.endswith(":"), (
+                f"{described} is cut off"
+            )
             assert f"\n    {word}" in page
             assert described.split()[0] in page
     assert max(map(len, page.splitlines())) <= WIDTH
 
 
+def test_the_further_commands_can_be_run():
+    for command, _ in FURTHER:
+        assert f"\n  {command}" in help_page()
+        assert importlib.util.find_spec(f"fedrage_flwr.{command.split()[0]}") is not None
+
+
 def test_a_description_skips_directives_and_commands(tmp_path):
     path = tmp_path / "x.yaml"
-    path.write_text("# @package _global_\n# python -m fedrage_flwr x=1\n# What it is. And more.\nname: x\n# not this\n")
-    assert describe_file(path) == "What it is"
+    path.write_text(
+        "# @package _global_\n# python -m fedrage_flwr x=1\n# What it is (Fig. 1). And more.\nname: x\n# not this\n"
+    )
+    assert describe_file(path) == "What it is (Fig. 1)"
     path.write_text("name: x\n# not this\n")
     assert describe_file(path) == ""
 
