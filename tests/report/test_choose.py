@@ -19,6 +19,19 @@ def rows(heading: str) -> dict[str, list[tuple[str, str, str]]]:
     return {match[1]: FIGURE.findall(line) for match, line in named if match}
 
 
+def test_the_table_over_rarity_shows_what_was_recorded():
+    table = pd.read_csv(REPOSITORY / "results" / "skew" / "report" / "tables" / "measures.csv")
+    table = table[table["measure"] == "rare_client_accuracy"].set_index(["method", "column"])["mean"]
+    lines = PAGE.split("## How rare is too rare?")[1].split("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert [row[0] for row in cells[2:]] == ["`fedavg`", "`federage`", "`scaffold`"]
+    for method, *shown in cells[2:]:
+        for probability, figure in zip(cells[0][1:], shown, strict=True):
+            rare = float(probability.removesuffix(" %")) / 100
+            recorded = table[method.strip("`"), f"fashion_mnist, skewed ram.rare_probability={rare:g}"]
+            assert float(figure) == pytest.approx(recorded, abs=0.0501 + 1e-4 * recorded)
+
+
 @pytest.mark.parametrize(
     ("heading", "experiment", "column", "measures", "plus_minus", "methods"),
     [
