@@ -226,7 +226,7 @@ def _chosen(section: str, table: NameTable, values: Any) -> type[Any]:
     if not isinstance(values, dict):
         raise UserError(f"{section}={show(values)} must be a section; its keys are typed as {section}.key=value")
     name = values.get("name")
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise UserError(
             f"{section}.name={name!r}: must be one of {', '.join(sorted(table))}{nearest(str(name), table)}"
         )

@@ -128,3 +128,8 @@ def test_compile_without_a_compiler(monkeypatch):
     config = validate(compose_config(["engine.compile=true", "device=cpu"]))
     with pytest.raises(UserError, match=r"engine.compile=true: torch.compile needs a C\+\+ compiler"):
         prepare_run(config)
+
+
+def test_a_name_that_is_no_text_is_one_line():
+    with pytest.raises(UserError, match=r"strategy\.name=\[\]: must be one of afl, "):
+        validate(compose_config(["strategy.name=[]"]))

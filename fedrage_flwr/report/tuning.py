@@ -51,6 +51,11 @@ class Tuning:
         """The first rung, by trial."""
         return self.trials[self.trials["rung"] == 1].set_index("trial").sort_index()
 
+    @property
+    def begun(self) -> pd.DataFrame:
+        """Each trial where it began, by trial: what was added beyond a finalist begins on the second rung."""
+        return self.trials.drop_duplicates("trial").set_index("trial").sort_index()
+
     def finals(self, mode: str) -> pd.DataFrame:
         """The finalists of a mode, a row for each and the mean scores over the seeds; empty until all have run on all seeds.
 
@@ -196,13 +201,13 @@ def chosen_table(tunings: Sequence[Tuning]) -> pd.DataFrame:
     rows = []
     for tuning in tunings:
         for mode in MODES:
-            trial, first = tuning.chosen(mode), tuning.first
-            leader = cast(int, first[f"score_{mode}"].idxmax()) if trial is None else trial
-            settings = str(first.loc[leader, "settings"])
+            trial, begun = tuning.chosen(mode), tuning.begun
+            leader = cast(int, tuning.first[f"score_{mode}"].idxmax()) if trial is None else trial
+            settings = str(begun.loc[leader, "settings"])
             rows.append({
                 "column": tuning.column, "method": tuning.strategy, "mode": mode,
-                "planned": int((first["origin"] == "plan").sum()), "added": int((first["origin"] == "edge").sum()),
-                "diverged": int((first["status"] == "diverged").sum()),
+                "planned": int((begun["origin"] == "plan").sum()), "added": int((begun["origin"] == "edge").sum()),
+                "diverged": int((begun["status"] == "diverged").sum()),
                 "stage": "running" if trial is None else "chosen", "trial": leader, "settings": settings,
                 "score %": round(100 * _score(tuning, leader, mode, trial is None), 2),
                 "edge": ", ".join(edges(tuning, leader)) or "no",

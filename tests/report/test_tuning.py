@@ -63,6 +63,16 @@ def test_the_choice_is_that_of_the_tuning(folder):
     assert participants["edge"] == "lr = 0.005 (lower), mu = 0.001 (lower)"
 
 
+def test_a_trial_added_beyond_the_edge_of_a_finalist_begins_on_the_second_rung(folder):
+    write(folder, [(24, 2, 1000, 100, 0.95, 0.0), *((24, 3, seed, 100, 0.95, 0.0) for seed in (1001, 1002))])
+    (tuning,) = read_tunings(folder)
+    everyone, participants = chosen_table([tuning]).to_dict("records")
+    assert (everyone["planned"], everyone["added"], everyone["trial"]) == (24, 1, 24)
+    assert everyone["settings"] == "client.lr=0.4 client.mu=0.001"
+    assert participants["trial"] == 0
+    assert len(tuning.first) == 24
+
+
 def test_while_it_runs_the_leader_of_the_first_rung_is_shown(tmp_path):
     write(tmp_path, [(trial, 1, 1000, 30, trial / 100, 0.5) for trial in range(10)])
     path = tmp_path / "digits_inclusion_fedprox.csv"
