@@ -207,9 +207,8 @@ def _check_sweep(overrides: Sequence[str]) -> str:
         cfg = compose_config(overrides, RunMode.MULTIRUN)
     except UserError as error:
         missing = "Could not find 'hydra/" in str(error)
-        raise UserError(
-            f"{error}; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else error
-        ) from error
+        hint = "; is it installed? pip install 'fedrage-flwr[sweeps]'" if missing else ""
+        raise UserError(f"{error}{hint}") from error
     refuse_used(cfg.hydra.sweep.dir, "hydra.sweep.dir")
     typed = dict(override.split("=", 1) for override in overrides if "=" in override)
     subdir = typed.get("hydra.sweep.subdir", "${hydra.job.num}")

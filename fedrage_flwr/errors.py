@@ -4,8 +4,11 @@
 class UserError(Exception):
     """Something the user can mend: one line that names what was wrong, its value and what is allowed.
 
-    The doors print the line without a traceback and exit with code 1.
+    The doors print the line without a traceback and exit with code 1. Line breaks in it, of a value typed, become spaces.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 class Diverged(UserError):

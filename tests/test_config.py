@@ -130,6 +130,13 @@ def test_compile_without_a_compiler(monkeypatch):
         prepare_run(config)
 
 
+@pytest.mark.parametrize("override", ["strategy=\n", "seed=\n"])
+def test_a_line_break_that_was_typed_makes_no_second_line(override):
+    with pytest.raises(UserError) as caught:
+        compose_config([override])
+    assert "\n" not in str(caught.value)
+
+
 def test_a_name_that_is_no_text_is_one_line():
     with pytest.raises(UserError, match=r"strategy\.name=\[\]: must be one of afl, "):
         validate(compose_config(["strategy.name=[]"]))
