@@ -23,7 +23,7 @@ from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
 
 from fedrage_flwr.config import Config
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.records import to_arrays, to_record
 from fedrage_flwr.results import save_tensors, versions
 from fedrage_flwr.rounds import Round
@@ -203,7 +203,7 @@ def read_newest(folder: Path) -> tuple[Checkpoint, dict[Path, str]]:
         try:
             return read(path), problems
         except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
-            problems[path] = f"{path.name} cannot be read ({' '.join(str(error).split())})"
+            problems[path] = f"{path.name} cannot be read ({one_line(error)})"
     raise UserError(f"{folder} holds no checkpoint that can be read: {'; '.join(problems.values()) or 'it is empty'}")
 
 

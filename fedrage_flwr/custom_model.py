@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.models import ModelSettings
 
 
@@ -102,4 +102,4 @@ def _try(module: nn.Module, path: str, input_shape: tuple[int, ...], num_classes
 
 
 def _say(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {one_line(error)}"

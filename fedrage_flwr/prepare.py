@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedrage_flwr.data.private import read_private
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 SPECIAL = ("true", "false", "null", "inf", "nan")  # to Hydra
@@ -139,7 +139,7 @@ def _table(options: argparse.Namespace) -> Arrays:
         inputs = features.to_numpy(dtype=np.float32)
     except (ValueError, TypeError) as error:
         hint = "every column but the label and the client must hold numbers; --columns names those that do"
-        raise UserError(f"{options.source}: {hint} ({' '.join(str(error).split())[:100]})") from error
+        raise UserError(f"{options.source}: {hint} ({one_line(error)[:100]})") from error
     if not np.isfinite(inputs).all():
         raise UserError(f"{options.source}: numbers are missing or not finite")
     classes = _classes(options, sorted(set(column)))
@@ -185,7 +185,7 @@ def _read_table(source: Path) -> Any:
     except ImportError as error:
         raise UserError(f"{source}: parquet needs pyarrow (pip install pyarrow); or store it as CSV") from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{source} cannot be read ({' '.join(str(error).split())[:160]})") from error
+        raise UserError(f"{source} cannot be read ({one_line(error)[:160]})") from error
 
 
 def _column(frame: Any, name: str, source: Path) -> list[str]:

@@ -140,11 +140,9 @@ def _run(
             checkpoint,
         )
         title = " · ".join((config.strategy.name, config.ram.name, config.dataset.name))
-        shown = company is None or company.shown
-        last = lambda: evaluate.last_evaluation  # noqa: E731
-        dashboard = (
-            Progress(title, config.num_rounds, prepared.rare, last, strategy.progress) if shown else nullcontext()
-        )
+        dashboard = nullcontext() if company is not None and not company.shown else Progress(
+            title, config.num_rounds, prepared.rare, lambda: evaluate.last_evaluation, strategy.progress
+        )  # fmt: skip
         with dashboard as progress, stop if simulated and company is None else nullcontext():
             callbacks: list[Callback | None] = [
                 ledger, evaluate, polyak, totals, tables, logger, empty, diverged, checkpoints, progress,

@@ -15,6 +15,7 @@ from strategies.base import BaseStrategy
 def summarise(
     prepared: Prepared, evaluate: Evaluate, totals: Totals, polyak_accuracy: float, seconds: float
 ) -> dict[str, Any]:
+    """Return what every run says; ``seconds`` is the wall time, that before a stop included."""
     config = prepared.config
     words = ("strategy", "dataset", "partition", "ram", "model", "backend")
     last: Mapping[str, float | None] = evaluate.last

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedrage_flwr.data.dataset import ClassesSettings, Dataset, Split
-from fedrage_flwr.data.owners import Indices
+from fedrage_flwr.data.partition.sharing import places
 from fedrage_flwr.data.private import read_private
 from fedrage_flwr.settings import Ge
 
@@ -47,7 +47,10 @@ class NpzFile:
         """
         arrays = self._read()
         labels, owners = arrays["labels"], arrays.get("owners")
-        rank = _ranks(labels) if owners is None else _ranks(owners, np.lexsort((labels, owners)))
+        if owners is None:
+            rank = places(labels, np.argsort(labels, kind="stable"))
+        else:
+            rank = places(owners, np.lexsort((labels, owners)))
         testing = rank % self.settings.test_every == self.settings.test_every - 1
         train, test = (
             Split(torch.from_numpy(arrays["inputs"][chosen]), torch.from_numpy(labels[chosen]))
@@ -69,12 +72,3 @@ class NpzFile:
 
     def _read(self) -> dict[str, np.ndarray]:
         return read_private(Path(self.settings.path), "dataset.path")
-
-
-def _ranks(group: Indices, order: Indices | None = None) -> Indices:
-    """Return the position of each example among those of its group, (n,), in an order: by default that of the file."""
-    order = np.argsort(group, kind="stable") if order is None else order
-    first = np.searchsorted(group[order], group[order])  # where the group of each begins
-    rank = np.empty_like(group)
-    rank[order] = np.arange(len(group)) - first
-    return rank

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.settings import Ge, Gt
 
 ARRAYS = ("inputs", "labels", "classes", "mean", "std", "scale")
@@ -109,7 +109,7 @@ def read_private(path: Path, typed: str = "data-path") -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in (*ARRAYS, *owned)}
     except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(
-            f"{typed}={path} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:120]});"
+            f"{typed}={path} cannot be read ({type(error).__name__}: {one_line(error)[:120]});"
             " make it with python -m fedrage_flwr.prepare"
         ) from error
     problem = _flaw(arrays)

@@ -21,7 +21,7 @@ import torch
 from fedrage_flwr.cache import cache_folder, replace_file
 from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
 from fedrage_flwr.data.owners import deal_iid, group_of_agents
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.settings import Ge, Interval
 
@@ -152,7 +152,7 @@ def _read(table: Path) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np
     except ImportError as error:
         raise UserError(f"{where}: parquet needs pyarrow (pip install pyarrow); or store it as CSV") from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{where} cannot be read ({' '.join(str(error).split())[:160]})") from error
+        raise UserError(f"{where} cannot be read ({one_line(error)[:160]})") from error
     missing = {"text", "label"} - set(frame.columns)
     if missing:
         raise UserError(f"{where} lacks the column {min(missing)}; it has {', '.join(map(str, frame.columns))}")

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import config_hash
 from fedrage_flwr.config import validate
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.experiment import NO_MATTER, PLACES, evaluated, flat, of_clients
 
 WORDS = ("strategy", "dataset", "partition", "ram", "model", "backend")
@@ -164,4 +164,4 @@ def _make(
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {one_line(error)}"

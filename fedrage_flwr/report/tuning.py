@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedrage_flwr.config import compose_config, validate
-from fedrage_flwr.errors import UserError
+from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.report.cells import REGIMES, Cell
 from fedrage_flwr.search import Point, Space, read_budget, read_space
 from fedrage_flwr.words import choices
@@ -106,7 +106,7 @@ def _read(path: Path) -> Tuning:
             ]
         ]
     except (ValueError, KeyError) as error:
-        raise UserError(f"{path}: no table of trials ({' '.join(str(error).split())})") from error
+        raise UserError(f"{path}: no table of trials ({one_line(error)})") from error
     strategy = _ending(path.stem, "strategy", path)
     rest = path.stem.removesuffix(f"_{strategy}")
     ram = _ending(rest, "ram", path)

@@ -28,7 +28,7 @@ def test_examples_of_skips_the_unused() -> None:
 
 def test_positions_count_from_zero_in_every_client() -> None:
     owner = np.array([1, 0, 1, UNUSED, 1, 0])
-    position = positions_within(owner, 3, rng())
+    position = positions_within(owner, rng())
     assert sorted(position[owner == 1]) == [0, 1, 2]
     assert sorted(position[owner == 0]) == [0, 1]
 
@@ -63,7 +63,7 @@ def test_share_alike_follows_the_old_counts() -> None:
 
 def test_cap_keeps_at_most_so_many() -> None:
     owner = np.array([0] * 5 + [1] * 2 + [UNUSED])
-    capped = cap(owner, 3, 2, rng())
+    capped = cap(owner, 3, rng())
     assert np.bincount(capped[capped != UNUSED]).tolist() == [3, 2]
     assert capped[-1] == UNUSED
 

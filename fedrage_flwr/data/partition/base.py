@@ -161,7 +161,7 @@ class BasePartitioner(ABC):
 
     def _hold_out(self, owner: Indices, num_clients: int) -> tuple[Indices, Indices]:
         """Split each client's n examples at random into n - ⌊f n⌋ for training and ⌊f n⌋ for validation, f < 1."""
-        position = positions_within(owner, num_clients, self.settings.generator(Draw.VALIDATION))
+        position = positions_within(owner, self.settings.generator(Draw.VALIDATION))
         sizes = np.bincount(owner[owner != UNUSED], minlength=num_clients)
         held_out = self.settings.validation_sizes(sizes)
         validating = (owner != UNUSED) & (position < held_out[owner])

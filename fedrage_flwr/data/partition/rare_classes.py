@@ -129,7 +129,7 @@ class RareClasses(Partitioner):
         limit = self.settings.max_examples
         if limit is None:
             return owner, []
-        capped = cap(owner, limit, task.num_clients, self.settings.generator(Draw.CAP))
+        capped = cap(owner, limit, self.settings.generator(Draw.CAP))
         unused = int(np.count_nonzero(capped == UNUSED))
         if unused == 0:
             return capped, []

@@ -79,14 +79,18 @@ def examples_of(owner: Indices, num_clients: int) -> Parts:
     return Parts(order, np.searchsorted(owner[order], np.arange(num_clients + 1)))
 
 
-def positions_within(owner: Indices, num_clients: int, rng: np.random.Generator) -> Indices:
+def positions_within(owner: Indices, rng: np.random.Generator) -> Indices:
     """Return each example's place, from 0, in a random order of its client's examples."""
     shuffled = rng.permutation(len(owner))
-    order = shuffled[np.argsort(owner[shuffled], kind="stable")]
-    sizes = np.bincount(owner - UNUSED, minlength=num_clients + 1)  # the unused ones are a client of their own
-    position = np.empty(len(owner), dtype=np.int64)
-    position[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return position
+    return places(owner, shuffled[np.argsort(owner[shuffled], kind="stable")])
+
+
+def places(owner: Indices, order: Indices) -> Indices:
+    """Return each example's place, from 0, among those of its owner, (n,), in an ``order`` in which owners rise."""
+    ordered = owner[order]
+    place = np.empty(len(owner), dtype=np.int64)
+    place[order] = np.arange(len(owner)) - np.searchsorted(ordered, ordered)
+    return place
 
 
 def deal(labels: Indices, holds: npt.NDArray[np.bool_], rng: np.random.Generator) -> Indices:
@@ -141,9 +145,9 @@ def sizes_from(shares: npt.NDArray[np.float64], total: int) -> Indices:
     return np.diff(np.minimum(cuts, total), prepend=0, append=total)
 
 
-def cap(owner: Indices, limit: int, num_clients: int, rng: np.random.Generator) -> Indices:
+def cap(owner: Indices, limit: int, rng: np.random.Generator) -> Indices:
     """Drop random examples of each client beyond ``limit``."""
-    return np.where(positions_within(owner, num_clients, rng) < limit, owner, UNUSED)
+    return np.where(positions_within(owner, rng) < limit, owner, UNUSED)
 
 
 def top_up(owner: Indices, minimum: int, num_clients: int, rng: np.random.Generator) -> tuple[Indices, int, int]:
@@ -160,7 +164,7 @@ def top_up(owner: Indices, minimum: int, num_clients: int, rng: np.random.Genera
     if missing == 0:
         return owner, 0, 0
     kept = _level(sizes, missing)
-    moving = (owner != UNUSED) & (positions_within(owner, num_clients, rng) >= kept[owner])
+    moving = (owner != UNUSED) & (positions_within(owner, rng) >= kept[owner])
     topped = owner.copy()
     topped[rng.permutation(np.flatnonzero(moving))] = np.repeat(np.arange(num_clients), wanted)
     return topped, missing, int(np.count_nonzero(wanted))
