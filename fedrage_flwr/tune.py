@@ -2,7 +2,7 @@
 
 Every method has the same budget (``conf/experiment/tuning/_budget.yaml``): its trials run on one seed for a first rung, the best
 go on to the end, and the best of those run on two seeds more. Nothing is dropped before the rarest client is expected to have
-taken part 15 times: hedging pays late. Where the best trial lies at an edge of the grid, trials beyond it are added.
+taken part 15 times: hedging pays late. Where the best trial of any rung lies at an edge of the grid, trials beyond it are added.
 
 Two modes of selection, side by side: ``all`` takes the mean accuracy over all N clients' validation parts; ``participants``
 weighs each client by how often it took part, which is all that a server can see. Both are means over the last ten rounds. Test
@@ -16,7 +16,7 @@ import csv
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -210,27 +210,36 @@ def best(rows: Iterable[Trial], mode: Mode, count: int) -> list[int]:
 def tune(cell: Cell, budget: Budget) -> dict[Mode, int]:
     """Run the rungs; return the trial chosen by each mode."""
     seed, total = budget.seeds[0], cell.config.num_rounds
-    first = budget.first_rounds(total, cell.rarest)
-    rung = {trial: cell.run(trial, 1, seed, first) for trial in range(cell.planned)}
-    _extend(cell, rung, cell.planned + budget.extra_trials, lambda trial: cell.run(trial, 1, seed, first))
-    kept = sorted({trial for mode in MODES for trial in best(rung.values(), mode, budget.kept)})
-    rung = {trial: cell.run(trial, 2, seed, total) for trial in kept}
-    _extend(cell, rung, cell.planned + budget.extra_trials, lambda trial: cell.run(trial, 2, seed, total))
-    chosen: dict[Mode, int] = {}
-    for mode in MODES:
-        finalists = best(rung.values(), mode, budget.finalists)
-        means = {trial: float(np.mean([cell.run(trial, 3, other, total).score(mode) for other in budget.seeds]))
-                 for trial in finalists}  # fmt: skip
-        chosen[mode] = max(finalists, key=means.__getitem__)
-    return chosen
+    most = cell.planned + budget.extra_trials
+
+    def climb(number: int, trials: Iterable[int], rounds: int) -> dict[int, Trial]:
+        rung = {trial: cell.run(trial, number, seed, rounds) for trial in trials}
+        for trial in _beyond(cell, most, lambda: [best(rung.values(), mode, 1)[0] for mode in MODES]):
+            rung[trial] = cell.run(trial, number, seed, rounds)
+        return rung
+
+    rung = climb(1, range(cell.planned), budget.first_rounds(total, cell.rarest))
+    rung = climb(2, sorted({trial for mode in MODES for trial in best(rung.values(), mode, budget.kept)}), total)
+    finalists = {mode: best(rung.values(), mode, budget.finalists) for mode in MODES}
+
+    def mean(trial: int, mode: Mode) -> float:
+        return float(np.mean([cell.run(trial, 3, other, total).score(mode) for other in budget.seeds]))
+
+    def chosen() -> dict[Mode, int]:
+        return {mode: max(trials, key=lambda trial: mean(trial, mode)) for mode, trials in finalists.items()}
+
+    for trial in _beyond(cell, most, lambda: chosen().values()):
+        for trials in finalists.values():
+            trials.append(trial)
+    return chosen()
 
 
-def _extend(cell: Cell, rung: dict[int, Trial], most: int, run: Callable[[int], Trial]) -> None:
-    """Add trials beyond the edges at which the best ones lie, one at a time, until none does or ``most`` were tried."""
+def _beyond(cell: Cell, most: int, leaders: Callable[[], Iterable[int]]) -> Iterator[int]:
+    """Add points beyond the edges at which the leaders lie, one at a time, until none does or there are ``most``."""
     refused: list[Point] = []
     while len(cell.points) < most:
-        leaders = dict.fromkeys(best(rung.values(), mode, 1)[0] for mode in MODES)
-        further = [point for leader in leaders for point in cell.space.beyond(cell.points[leader], cell.points)]
+        best_points = [cell.points[leader] for leader in dict.fromkeys(leaders())]
+        further = [point for leader in best_points for point in cell.space.beyond(leader, cell.points)]
         point = next((point for point in further if point not in refused), None)
         if point is None:
             return
@@ -238,7 +247,7 @@ def _extend(cell: Cell, rung: dict[int, Trial], most: int, run: Callable[[int], 
             refused.append(point)
             continue
         cell.points.append(point)
-        rung[len(cell.points) - 1] = run(len(cell.points) - 1)
+        yield len(cell.points) - 1
 
 
 def write_choice(cell: Cell, mode: Mode, trial: int, budget: Budget, folder: Path) -> Path:

@@ -113,6 +113,20 @@ def test_an_edge_met_on_the_second_rung_is_followed_there():
     assert (3, 7, 100) in cell.ran
 
 
+def test_an_edge_met_on_the_last_rung_is_followed_there_on_all_seeds():
+    """x = 2 leads on the first seed; the means are 0.50 and 0.55 for x = 2 and 4, then 0.6 for 8 and 0.2 for 16."""
+
+    def score(x, seed, rounds):
+        first, further = {1: (0.1, 0.1), 2: (0.7, 0.4), 4: (0.65, 0.5), 8: (0.6, 0.6), 16: (0.2, 0.2)}[x]
+        return first if seed == 7 else further
+
+    cell = FakeCell([1, 2, 4], score)
+    assert tune(cell, BUDGET) == {"all": 3, "participants": 3}
+    assert [point["x"] for point in cell.points] == [1, 2, 4, 8, 16]
+    assert {(3, seed, 100) for seed in (7, 8, 9)} <= cell.ran.keys()
+    assert (3, 7, 30) not in cell.ran
+
+
 def test_rows_are_found_again_and_half_a_row_is_forgotten(tmp_path):
     path = tmp_path / "sub" / "trials.csv"
     trials = Trials(path)

@@ -53,18 +53,21 @@ class Tuning:
 
     @property
     def begun(self) -> pd.DataFrame:
-        """Each trial where it began, by trial: what was added beyond a finalist begins on the second rung."""
+        """Each trial where it began, by trial: what was added beyond the best of a later rung begins there."""
         return self.trials.drop_duplicates("trial").set_index("trial").sort_index()
 
     def finals(self, mode: str) -> pd.DataFrame:
         """The finalists of a mode, a row for each and the mean scores over the seeds; empty until all have run on all seeds.
 
-        As ``fedrage_flwr.tune`` finds them: the best of those that ran to the end on the first seed, the earlier where equal.
+        As ``fedrage_flwr.tune`` finds them: the best of those that ran to the end on the first seed, the earlier where equal,
+        and whatever was added beyond one of them.
         """
         budget, score = read_budget(), f"score_{mode}"
         ended = self.trials[self.trials["rounds"] == self.trials["rounds"].max()]
         first = ended[ended["seed"] == budget.seeds[0]].sort_values([score, "trial"], ascending=[False, True])
-        rows = ended[ended["trial"].isin(first["trial"].head(budget.finalists)) & ended["seed"].isin(budget.seeds)]
+        added = [trial for trial in first["trial"] if self.begun.loc[trial, "rung"] == 3]
+        finalists = [trial for trial in first["trial"] if trial not in added][: budget.finalists]
+        rows = ended[ended["trial"].isin([*finalists, *added]) & ended["seed"].isin(budget.seeds)]
         seeds = rows.groupby("trial")["seed"].nunique()
         whole = len(seeds) > 0 and bool((seeds == len(budget.seeds)).all())
         means: pd.DataFrame = rows.groupby("trial")[["score_all", "score_participants"]].mean()

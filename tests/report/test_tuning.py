@@ -73,6 +73,17 @@ def test_a_trial_added_beyond_the_edge_of_a_finalist_begins_on_the_second_rung(f
     assert len(tuning.first) == 24
 
 
+def test_a_trial_added_beyond_the_edge_of_the_choice_begins_on_the_last_rung(folder):
+    """Its first seed is worse than both finalists'; the mean over the seeds decides."""
+    write(folder, [(24, 3, seed, 100, 0.4 if seed == 1000 else 0.999, 0.0) for seed in (1000, 1001)])
+    (tuning,) = read_tunings(folder)
+    assert tuning.chosen("all") is None  # one of its seeds is still to come
+    write(folder, [(24, 3, 1002, 100, 0.999, 0.0)])
+    (tuning,) = read_tunings(folder)
+    assert len(tuning.finals("all")) == 3
+    assert (tuning.chosen("all"), tuning.chosen("participants")) == (24, 0)  # (0.4 + 0.999 + 0.999)/3 against 2.3/3
+
+
 def test_while_it_runs_the_leader_of_the_first_rung_is_shown(tmp_path):
     write(tmp_path, [(trial, 1, 1000, 30, trial / 100, 0.5) for trial in range(10)])
     path = tmp_path / "digits_inclusion_fedprox.csv"
