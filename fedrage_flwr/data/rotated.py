@@ -17,6 +17,7 @@ from fedrage_flwr.data.dataset import Dataset, DatasetSettings, Split
 from fedrage_flwr.data.files import FilesDataset
 from fedrage_flwr.data.mnist import FashionMnist, Mnist
 from fedrage_flwr.data.owners import deal_iid, group_of_agents
+from fedrage_flwr.data.partition.sharing import UNUSED, cap
 from fedrage_flwr.randomness import Stream, generator
 from fedrage_flwr.settings import Ge
 
@@ -29,6 +30,7 @@ class RotatedSettings(DatasetSettings):
     groups: list[Annotated[int, Ge(1)]]
     angles: list[Literal[0, 90, 180, 270]]
     seed: Annotated[int, Ge(0)]
+    max_examples: Annotated[int, Ge(1)] | None = None
 
     def __post_init__(self) -> None:
         if len(self.groups) != len(self.angles) or not self.groups:
@@ -64,6 +66,11 @@ class Rotated:
             deal_iid(len(split), agents, generator(settings.seed, Stream.DATASET, draw))
             for draw, split in enumerate((dataset.train, dataset.test))
         ]
+        if settings.max_examples is not None:
+            capped = cap(owners[0], settings.max_examples, generator(settings.seed, Stream.DATASET, len(owners)))
+            kept, whole = torch.from_numpy(np.flatnonzero(capped != UNUSED)), dataset.train
+            dataset = replace(dataset, train=Split(whole.inputs[kept], whole.labels[kept]))
+            owners[0] = owners[0][kept]
         train, test = (
             Split(turn(split.inputs, groups[owner], settings.angles), split.labels)
             for split, owner in zip((dataset.train, dataset.test), owners, strict=True)

@@ -70,6 +70,24 @@ def test_groups_and_owners(plain: Dataset) -> None:
     assert (dataset.name, dataset.mean, dataset.std, dataset.scale) == ("rotated_mnist", (0.5,), (0.25,), 255.0)
 
 
+def test_an_agent_has_so_many_training_examples_at_most(plain: Dataset) -> None:
+    """103 examples among 10 agents: ten each stay, of those that it has without the limit and in their order."""
+    whole, capped = (RotatedMnist(settings(max_examples=limit)).load() for limit in (None, 10))
+    assert whole.train_owner is not None
+    assert capped.train_owner is not None
+    assert np.bincount(capped.train_owner).tolist() == [10] * 10
+    assert len(capped.train) == len(capped.train.labels) == 100
+    owner_of = {
+        tuple(image.flatten().tolist()): owner
+        for image, owner in zip(whole.train.inputs, whole.train_owner, strict=True)
+    }
+    for image, owner in zip(capped.train.inputs, capped.train_owner, strict=True):
+        assert owner_of[tuple(image.flatten().tolist())] == owner
+    assert len(capped.test) == len(whole.test)
+    unlimited = RotatedMnist(settings(max_examples=11)).load()
+    assert torch.equal(unlimited.train.inputs, whole.train.inputs)
+
+
 def test_the_seed_decides_who_owns_what(plain: Dataset) -> None:
     owners = [RotatedMnist(settings(seed=seed)).load().train_owner for seed in (0, 0, 1)]
     assert np.array_equal(owners[0], owners[1])

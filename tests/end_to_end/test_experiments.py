@@ -24,8 +24,12 @@ WITH_OWN_DATA = {  # what is not a setting of Table I
     "toy2d": [],
     "focus_linear": ["evaluate.faa=false"],
     "focus_rotated": ["evaluate.faa=false"],
+    "focus_clusters": ["evaluate.faa=false"],
+    "focus_partial": ["evaluate.faa=false"],
+    "focus_rotated_cifar10": ["evaluate.faa=false", "dataset.max_examples=40", "model=softmax"],
     "focus_text": [*TEXT, "dataset.cache=cache"],
 }
+FOLDERS = {"rotated_mnist": "MNIST", "rotated_cifar10": "cifar-10-batches-py"}
 OF_TABLE_1 = sorted(set(choices("experiment")) - set(WITH_OWN_DATA))
 
 
@@ -46,8 +50,9 @@ def test_the_experiments_in_the_setting_of_table_1(tmp_path):
 
 @pytest.mark.parametrize("word", sorted(WITH_OWN_DATA))
 def test_the_experiments_with_data_of_their_own(tmp_path, word):
-    if word == "focus_rotated" and not (DATA / "MNIST").is_dir():
-        pytest.skip("needs MNIST: FEDRAGE_DATA names the folder")
+    images = FOLDERS.get(str(compose_config([f"experiment={word}"]).dataset.name))
+    if images and not (DATA / images).is_dir():
+        pytest.skip(f"needs {images}: FEDRAGE_DATA names the folder")
     for name in ("reviews", "sentences"):
         rows = "".join(f"{'good' if i % 2 else 'bad'} text {name} {i},{i % 2}\n" for i in range(400))
         (tmp_path / f"{name}.csv").write_text("text,label\n" + rows)

@@ -152,7 +152,8 @@ def test_every_row_of_the_papers_experiments_has_claims(tmp_path):
     claims = read_claims(CLAIMS)
     wanted = {
         "toy2d", "table1", "table1_cifar10", "availability", "fairness", "reweighting", "sensitivity", "rates",
-        "focus_linear", "focus_rotated", "focus_text", "skew", "ablation",
+        "focus_linear", "focus_rotated", "focus_clusters", "focus_partial", "focus_rotated_cifar10", "focus_text",
+        "skew", "ablation",
     }  # fmt: skip
     assert wanted <= {claim.experiment for claim in claims}
     assert sum(claim.check == "accuracy" for claim in claims) == 24
