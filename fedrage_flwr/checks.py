@@ -70,5 +70,5 @@ def tuning_warnings(config: Config) -> list[str]:
     """Say it where an experiment wants tuned settings and there are none."""
     if not config.tuned.wanted or config.tuned.note is not None:
         return []
-    words = " ".join(f"{word}={getattr(config, word).name}" for word in ("dataset", "ram", "strategy"))
+    words = " ".join(f"{word}={getattr(config, word).name}" for word in ("dataset", "model", "ram", "strategy"))
     return [f"not tuned, the method's defaults are used; to tune: python -m fedrage_flwr.tune {words}"]

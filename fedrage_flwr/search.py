@@ -15,6 +15,8 @@ from omegaconf import OmegaConf
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.words import conf_dir
 
+NAMED = ("dataset", "model", "ram", "strategy")
+"""The groups whose words name a tuned cell."""
 DIGITS = 4  # significant, of the values tried
 EDGES = 8  # a range's outer eighths are its edges; one step beyond is a quarter of the range, both logarithmic
 

@@ -1,4 +1,4 @@
-"""``python -m fedrage_flwr.tune strategy=… dataset=… ram=…``: choose the settings of a method for a cell of Table I.
+"""``python -m fedrage_flwr.tune strategy=… dataset=… ram=… model=…``: choose the settings of a method for a cell of Table I.
 
 Every method has the same budget (``conf/experiment/tuning/_budget.yaml``): its trials run on one seed for a first rung, the best
 go on to the end, and the best of those run on two seeds more. Nothing is dropped before the rarest client is expected to have
@@ -8,8 +8,8 @@ Two modes of selection, side by side: ``all`` takes the mean accuracy over all N
 weighs each client by how often it took part, which is all that a server can see. Both are means over the last ten rounds. Test
 data are never used; the test accuracy of the last model stands in the table beside, for the audit.
 
-Each trial is a row of ``results/tuning/<dataset>_<ram>_<strategy>.csv``, and is not run again while the row is there; one that
-was cut goes on from its checkpoint below ``outputs/tuning/``. The settings chosen are written to ``conf/experiment/tuned/``.
+Each trial is a row of ``results/tuning/<dataset>_<model>_<ram>_<strategy>.csv``, and is not run again while the row is there; one
+that was cut goes on from its checkpoint below ``outputs/tuning/``. The settings chosen are written to ``conf/experiment/tuned/``.
 """
 
 import csv
@@ -31,13 +31,15 @@ from fedrage_flwr.config import Config, compose_config, validate
 from fedrage_flwr.doors import enter, set_switches
 from fedrage_flwr.errors import Diverged, UserError
 from fedrage_flwr.evaluation import ServerMeasure
-from fedrage_flwr.experiment import guarded
+from fedrage_flwr.experiment import NO_MATTER, guarded
 from fedrage_flwr.parts import Prepared, make_local_model, prepare_run
 from fedrage_flwr.records import to_record
-from fedrage_flwr.search import Budget, Point, Space, read_budget, read_space
+from fedrage_flwr.search import NAMED, Budget, Point, Space, read_budget, read_space
 from fedrage_flwr.words import conf_dir
 
-USAGE = "python -m fedrage_flwr.tune strategy=… dataset=… ram=… [KEY=VALUE …]"
+USAGE = "python -m fedrage_flwr.tune strategy=… dataset=… ram=… [model=…] [KEY=VALUE …]"
+NOT_IN_ROWS = {*NAMED, "experiment", "num_rounds", "device", "checkpoint_every", *NO_MATTER}
+"""Keys that need not stand in a row: it or its table has them already, or they change no result."""
 Mode = Literal["all", "participants"]
 MODES: tuple[Mode, ...] = ("all", "participants")
 
@@ -50,7 +52,7 @@ class Trial:
         trial: number of the point, from 0.
         origin: plan, or edge where the point was added beyond one.
         rung: 1, 2, or 3 for the further seeds.
-        settings: the overrides of the point.
+        settings: the overrides of the point, then what else was typed.
         score_all, score_participants: mean validation accuracy, see the head of this file; 0 where the run diverged.
         test_accuracy: of the last model on the whole test set; never looked at here.
         seconds: of computing, that of the rung before included where the run went on from it.
@@ -125,10 +127,11 @@ def _read_row(row: Mapping[str, str]) -> Trial:
 
 
 class Cell:
-    """One method, data set and law: its trials, run as they are asked for.
+    """One method, data set, model and law: its trials, run as they are asked for.
 
     Args:
-        overrides: what was typed; names the cell and may change anything else, the experiment too (table1_cifar10).
+        overrides: what was typed; names the cell and may change anything else, the experiment too (table1_cifar10). What it
+            changes beyond the names and the rounds stands in every row, so that no row is taken for one of another setting.
     """
 
     def __init__(self, overrides: Sequence[str]) -> None:
@@ -136,8 +139,8 @@ class Cell:
         setting = [] if any(word.startswith("experiment=") for word in overrides) else ["experiment=table1"]
         self._base = [*setting, "experiment/tuned=none", "eval_every=500", *overrides]
         self.config: Config = validate(compose_config(self._base))
-        words = (self.config.dataset.name, self.config.ram.name, self.config.strategy.name)
-        self.name = "_".join(words)
+        self.name = "_".join(getattr(self.config, group).name for group in NAMED)
+        self._further = tuple(sorted(word for word in overrides if word.partition("=")[0] not in NOT_IN_ROWS))
         self._test: Prepared = prepare_run(self.config)
         self.rarest = float(self._test.manager.law.inclusion().values.min())
         self.space: Space = read_space(self.config.strategy.name)
@@ -149,13 +152,14 @@ class Cell:
     def run(self, trial: int, rung: int, seed: int, rounds: int) -> Trial:
         """Return the row of a trial, running it if there is none yet."""
         words = self.space.overrides(self.points[trial])
-        known = self.trials.find(trial, seed, rounds, " ".join(words))
+        settings = " ".join([*words, *self._further])
+        known = self.trials.find(trial, seed, rounds, settings)
         if known is not None:
             return known
         folder = self.folder / f"trial={trial}_seed={seed}"
         overrides = [*self._base, *words, f"seed={seed}", f"num_rounds={rounds}", "evaluate.split=validation"]
         origin = "plan" if trial < self.planned else "edge"
-        row = Trial(trial, origin, rung, seed, rounds, " ".join(words), 0.0, 0.0, None, 0.0, "diverged")
+        row = Trial(trial, origin, rung, seed, rounds, settings, 0.0, 0.0, None, 0.0, "diverged")
         try:
             summary = guarded(overrides, folder)
         except Diverged:

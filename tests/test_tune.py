@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
 from fedrage_flwr.search import Budget, Space
-from fedrage_flwr.tune import Trial, Trials, best, scores, tune
+from fedrage_flwr.tune import Cell, Trial, Trials, best, scores, tune
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -143,6 +143,23 @@ def test_rows_are_found_again_and_half_a_row_is_forgotten(tmp_path):
         again.find(1, 0, 1, "x=5")
 
 
+def test_a_row_is_of_one_setting_alone(tmp_path, monkeypatch):
+    """Another model has another table; what else is typed stands in the row, but for what changes no digit."""
+    monkeypatch.chdir(tmp_path)
+    words = ["dataset=digits", "ram=full", "strategy=fedavg", "num_rounds=2"]
+    settings = "client.lr=0.005 strategy.server_lr=0.5"
+    known = Trial(0, "plan", 1, 1000, 2, settings, 0.5, 0.5, None, 1.0, "ok")
+    Trials(tmp_path / "results" / "tuning" / "digits_mlp_full_fedavg.csv").add(known)
+    assert Cell([*words, "checkpoint_every=1"]).run(0, 1, 1000, 2) == known
+    with pytest.raises(
+        UserError, match=f"trial 0 had {settings}, now it is {settings} client.local_steps=1 num_clients=12"
+    ):
+        Cell([*words, "num_clients=12", "client.local_steps=1"]).run(0, 1, 1000, 2)
+    other = Cell([*words, "model=softmax", "num_clients=12"]).run(0, 1, 1000, 2)
+    assert other.settings == f"{settings} num_clients=12"
+    assert len((tmp_path / "results" / "tuning" / "digits_softmax_full_fedavg.csv").read_text().splitlines()) == 2
+
+
 SMALL = {"fedavg": "axes:\n  lr: [0.1, 0.3, 50.0]\nsettings:\n  client.lr: ${lr}\n"}
 CELL = ["strategy=fedavg", "dataset=digits", "ram=uniform", "num_clients=6", "rare_clients=2", "num_rounds=40"]
 
@@ -167,7 +184,7 @@ def test_a_killed_tuning_goes_on_and_its_choice_is_picked_up(home):
         assert process.stdout is not None
         assert "trial 0" in process.stdout.readline()
         process.kill()
-    table = home / "results" / "tuning" / "digits_uniform_fedavg.csv"
+    table = home / "results" / "tuning" / "digits_mlp_uniform_fedavg.csv"
     before = table.read_text()
     done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
@@ -178,13 +195,13 @@ def test_a_killed_tuning_goes_on_and_its_choice_is_picked_up(home):
     ]  # fmt: skip
     assert float(rows[2]["score_all"]) < float(rows[1]["score_all"])
     for mode in ("", "participants"):
-        chosen = OmegaConf.load(home / "conf" / "experiment" / "tuned" / mode / "digits_uniform_fedavg.yaml")
+        chosen = OmegaConf.load(home / "conf" / "experiment" / "tuned" / mode / "digits_mlp_uniform_fedavg.yaml")
         assert chosen.client.lr == 0.3
 
 
 def test_tuned_settings_are_picked_by_the_words_of_the_cell(tmp_path, monkeypatch):
     shutil.copytree(REPOSITORY / "conf", tmp_path / "conf")
-    for name, lr in (("digits_full_fedavg", 0.125), ("participants/digits_full_fedavg", 0.25)):
+    for name, lr in (("digits_mlp_full_fedavg", 0.125), ("participants/digits_mlp_full_fedavg", 0.25)):
         path = tmp_path / "conf" / "experiment" / "tuned" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"# @package _global_\ntuned: {{note: by hand}}\nclient: {{lr: {lr}}}\n")
@@ -200,7 +217,8 @@ def test_tuned_settings_are_picked_by_the_words_of_the_cell(tmp_path, monkeypatc
 def test_where_nothing_was_tuned_the_run_says_so(simulate, capsys):
     words = ["experiment=table1", "dataset=digits", "ram=full", "num_rounds=1", "strategy=fedavg"]
     simulate(*words)
-    line = "warning: not tuned, the method's defaults are used; to tune: python -m fedrage_flwr.tune dataset=digits ram=full"
+    words_to_tune = "python -m fedrage_flwr.tune dataset=digits model=mlp ram=full strategy=fedavg"
+    line = f"warning: not tuned, the method's defaults are used; to tune: {words_to_tune}"
     assert line in capsys.readouterr().err
     simulate(*words, "experiment/tuned=none")
     assert "not tuned" not in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """The audit of a tuning: what was tried and chosen, edges, result against trials spent, and rank correlations.
 
-Reads the tables that ``python -m fedrage_flwr.tune`` leaves in ``results/tuning/``, one for each method, data set and law,
+Reads the tables that ``python -m fedrage_flwr.tune`` leaves in ``results/tuning/``, one for each method, data set, model and law,
 finished or not, and never writes to them.
 """
 
@@ -17,7 +17,7 @@ import pandas as pd
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError, one_line
 from fedrage_flwr.report.cells import REGIMES, Cell
-from fedrage_flwr.search import Point, Space, read_budget, read_space
+from fedrage_flwr.search import NAMED, Point, Space, read_budget, read_space
 from fedrage_flwr.words import choices
 
 MODES = ("all", "participants")
@@ -31,20 +31,21 @@ class Tuning:
 
     Attributes:
         path: the file.
-        dataset, ram, strategy: words.
+        dataset, model, ram, strategy: words.
         trials: its rows, as ``fedrage_flwr.tune.Trial`` names them.
     """
 
     path: Path
     dataset: str
+    model: str
     ram: str
     strategy: str
     trials: pd.DataFrame
 
     @property
     def column(self) -> str:
-        """As in the tables of the reporting runs."""
-        return f"{self.dataset}, {REGIMES.get(self.ram, self.ram)}"
+        """Where the methods are compared."""
+        return f"{self.dataset}, {self.model}, {REGIMES.get(self.ram, self.ram)}"
 
     @property
     def first(self) -> pd.DataFrame:
@@ -110,16 +111,18 @@ def _read(path: Path) -> Tuning:
         ]
     except (ValueError, KeyError) as error:
         raise UserError(f"{path}: no table of trials ({one_line(error)})") from error
-    strategy = _ending(path.stem, "strategy", path)
-    rest = path.stem.removesuffix(f"_{strategy}")
-    ram = _ending(rest, "ram", path)
-    return Tuning(path, rest.removesuffix(f"_{ram}"), ram, strategy, trials)
+    rest, found = path.stem, []
+    for group in reversed(NAMED[1:]):
+        found.append(_ending(rest, group, path))
+        rest = rest.removesuffix(f"_{found[-1]}")
+    strategy, ram, model = found
+    return Tuning(path, rest, model, ram, strategy, trials)
 
 
 def _ending(stem: str, group: str, path: Path) -> str:
     found = [word for word in choices(group) if stem.endswith(f"_{word}")]
     if not found:
-        raise UserError(f"{path}: the name must be DATASET_RAM_STRATEGY.csv, and ends in no {group}")
+        raise UserError(f"{path}: the name must be DATASET_MODEL_RAM_STRATEGY.csv, and ends in no {group}")
     return max(found, key=len)
 
 
@@ -133,10 +136,11 @@ def points(tuning: Tuning, space: Space) -> dict[int, Point]:
     found = dict(enumerate(planned))  # all of them: a tuning that is under way has the same edges
     for trial, settings in sorted(dict(zip(tuning.trials["trial"], tuning.trials["settings"], strict=True)).items()):
         known = list(found.values())
+        words = tuple(settings.split(" ")[: len(space.settings)])  # what else was typed follows
         candidates = (
             [planned[trial]] if trial < len(planned) else [far for point in known for far in space.beyond(point, known)]
         )
-        point = next((point for point in candidates if " ".join(space.overrides(point)) == settings), None)
+        point = next((point for point in candidates if space.overrides(point) == words), None)
         if point is None:
             file = f"conf/experiment/tuning/{tuning.strategy}.yaml"
             raise UserError(f"{tuning.path}: trial {trial}, {settings}, is not of {file}")
@@ -158,7 +162,7 @@ def edges(tuning: Tuning, trial: int) -> list[str]:
 
 
 def _allowed(tuning: Tuning, words: Iterable[str]) -> bool:
-    cell = [f"dataset={tuning.dataset}", f"ram={tuning.ram}", f"strategy={tuning.strategy}"]
+    cell = [f"{group}={getattr(tuning, group)}" for group in NAMED]
     try:
         validate(compose_config(["experiment=table1", "experiment/tuned=none", *cell, *words]))
     except UserError:
@@ -318,7 +322,7 @@ def _tuned_and_reported(
 def _is_of(cell: Cell, tuning: Tuning, mode: str) -> bool:
     """Whether a cell ran with the settings that a mode chose: the note of the tuning says which mode it was."""
     words, note = cell.runs[0].words, str(cell.runs[0].config.get("tuned.note"))
-    same = (words["dataset"], words["ram"], words["strategy"]) == (tuning.dataset, tuning.ram, tuning.strategy)
+    same = all(words[group] == getattr(tuning, group) for group in NAMED)
     return same and ("participants only" if mode == "participants" else "all clients") in note
 
 

@@ -41,7 +41,7 @@ def test_a_method_against_itself(recorded, record_run, tmp_path, capsys):
 
 
 def test_the_audit_of_a_tuning(recorded, tmp_path, capsys):
-    trials = Trials(tmp_path / "tuning" / "fashion_mnist_inclusion_fedavg.csv")
+    trials = Trials(tmp_path / "tuning" / "fashion_mnist_mlp_inclusion_fedavg.csv")
     trials.add(
         Trial(0, "plan", 1, 1000, 30, "client.lr=0.005 strategy.server_lr=0.5", 0.5, 0.6, 0.4, 1.0, "ok")
     )  # fmt: skip

@@ -32,7 +32,7 @@ def settings(trial):
 
 
 def write(folder, rows):
-    trials = Trials(folder / "digits_inclusion_fedprox.csv")
+    trials = Trials(folder / "digits_mlp_inclusion_fedprox.csv")
     for trial, rung, seed, rounds, everyone, participants in rows:
         origin = "plan" if trial < 24 else "edge"
         trials.add(
@@ -86,7 +86,7 @@ def test_a_trial_added_beyond_the_edge_of_the_choice_begins_on_the_last_rung(fol
 
 def test_while_it_runs_the_leader_of_the_first_rung_is_shown(tmp_path):
     write(tmp_path, [(trial, 1, 1000, 30, trial / 100, 0.5) for trial in range(10)])
-    path = tmp_path / "digits_inclusion_fedprox.csv"
+    path = tmp_path / "digits_mlp_inclusion_fedprox.csv"
     whole = path.read_text()
     path.write_text(whole + "10,plan,1,10")  # a row that is being written
     (tuning,) = read_tunings(tmp_path)
@@ -108,7 +108,7 @@ def test_an_edge_that_was_extended_is_none_any_more(tmp_path):
 
 
 def test_settings_that_are_not_of_the_space(tmp_path):
-    trials = Trials(tmp_path / "digits_inclusion_fedprox.csv")
+    trials = Trials(tmp_path / "digits_mlp_inclusion_fedprox.csv")
     trials.add(Trial(0, "plan", 1, 1000, 30, "client.lr=7 client.mu=7", 0.1, 0.1, None, 1.0, "ok"))
     with pytest.raises(
         UserError, match=r"trial 0, client.lr=7 client.mu=7, is not of conf/experiment/tuning/fedprox.yaml"
@@ -116,10 +116,28 @@ def test_settings_that_are_not_of_the_space(tmp_path):
         chosen_table(read_tunings(tmp_path))
 
 
+def test_what_else_was_typed_follows_the_point(tmp_path):
+    trials = Trials(tmp_path / "digits_mlp_inclusion_fedprox.csv")
+    words = " ".join(SPACE.overrides(SPACE.trials()[0]))
+    trials.add(Trial(0, "plan", 1, 1000, 30, f"{words} client.local_steps=1", 0.1, 0.1, None, 1.0, "ok"))
+    table = chosen_table(read_tunings(tmp_path))
+    assert set(table["settings"]) == {f"{words} client.local_steps=1"}
+
+
+def test_a_name_tells_the_model(folder, make_run):
+    (folder / "digits_mlp_inclusion_fedprox.csv").rename(folder / "digits_softmax_inclusion_fedprox.csv")
+    (tuning,) = read_tunings(folder)
+    assert (tuning.dataset, tuning.model, tuning.ram, tuning.strategy) == ("digits", "softmax", "inclusion", "fedprox")
+    note = {"tuned.note": "trial 22 of 24 + 0, validation accuracy 0.9 over all clients, 3 seeds, 100 rounds"}
+    for model, count in (("softmax", 1), ("mlp", 0)):
+        cells = make_cells([make_run("fedprox", 0, [0.8], note, dataset="digits", model=model)])
+        assert len(reporting_table([tuning], cells)) == count
+
+
 def test_bad_folders(tmp_path):
     with pytest.raises(UserError, match="no table of trials there"):
         read_tunings(tmp_path)
-    (tmp_path / "digits_inclusion_fedavg.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "digits_mlp_inclusion_fedavg.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"fedavg.csv: no table of trials"):
         read_tunings(tmp_path)
 
@@ -153,13 +171,15 @@ def test_rank_correlations(folder):
 def test_tuning_and_reporting_seeds(folder, make_run):
     tuned = {"fedavg": 0.7, "scaffold": 0.5}
     for strategy, score in tuned.items():
-        lines = (folder / "digits_inclusion_fedprox.csv").read_text().splitlines()
+        lines = (folder / "digits_mlp_inclusion_fedprox.csv").read_text().splitlines()
         frame = pd.DataFrame([line.split(",") for line in lines[1:]], columns=lines[0].split(","))
         frame["score_all"] = score
-        frame.to_csv(folder / f"digits_inclusion_{strategy}.csv", index=False)
+        frame.to_csv(folder / f"digits_mlp_inclusion_{strategy}.csv", index=False)
     reported = {"fedavg": 0.6, "scaffold": 0.9, "fedprox": 0.8}
     note = {"tuned.note": "trial 22 of 24 + 0, validation accuracy 0.9 over all clients, 3 seeds, 100 rounds"}
-    cells = make_cells([make_run(name, 0, [value], note, dataset="digits") for name, value in reported.items()])
+    cells = make_cells(
+        [make_run(name, 0, [value], note, dataset="digits", model="mlp") for name, value in reported.items()]
+    )
     (row,) = reporting_table(read_tunings(folder), cells).to_dict("records")
     assert (row["mode"], row["methods"]) == ("all", "fedavg, fedprox, scaffold")
     assert row["tuned %"] == "70.00, 76.67, 50.00"
