@@ -25,44 +25,77 @@ class PolyakAverage:
     """The running average of the T checkpoints (θ̂^1..θ̂^T; the start is not among them), of all records.
 
     The theorems speak of this average (FedeRage paper, Theorems 1 and 2). Sums are in float64. It begins anew when the arrays
-    broadcast become others (one common start, then a model for each cluster).
+    broadcast become others (one common start, then a model for each cluster). The average of the second half leaves out the
+    first ⌊T/2⌋ checkpoints, in which the model is still on its way.
+
+    Args:
+        num_rounds: T.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, num_rounds: int) -> None:
+        self.count = self._round = 0
+        self._half = num_rounds // 2
         self._sums: dict[str, dict[str, np.ndarray]] = {}
         self._like: dict[str, dict[str, np.ndarray]] = {}
+        self._first: dict[str, Any] | None = None  # round, count and sums at the end of the first half
 
     def after_round(self, round: Round) -> None:
         """Add one checkpoint; a round without a usable reply repeats the one before."""
         self._like = {name: to_arrays(record) for name, record in {"arrays": round.arrays, **round.records}.items()}
         if any(self._sums.get(name, {}).keys() != arrays.keys() for name, arrays in self._like.items()):
-            self.count, self._sums = 0, {}
+            self.count, self._sums, self._first = 0, {}, None
         for name, arrays in self._like.items():
             sums = self._sums.setdefault(name, {key: np.zeros(a.shape) for key, a in arrays.items()})
             for key, array in arrays.items():
                 np.add(sums[key], array, out=sums[key])
-        self.count += 1
+        self.count, self._round = self.count + 1, round.number
+        self._keep_first_half()
+
+    def _keep_first_half(self) -> None:
+        if self._round == self._half:
+            sums = {name: {key: a.copy() for key, a in sums.items()} for name, sums in self._sums.items()}
+            self._first = {"round": self._round, "count": self.count, "sums": sums}
 
     def records(self) -> dict[str, ArrayRecord]:
         """Return the averages in the dtypes of the records; integer arrays are the last ones seen."""
+        return self._averages(self._sums, self.count)
+
+    def second_half(self) -> dict[str, ArrayRecord] | None:
+        """Return the same of the checkpoints ⌊T/2⌋ + 1..T; None where a run went on beyond an earlier end and had passed T/2."""
+        if self._half == 0:
+            return self.records()
+        if self._first is None or self._first["round"] != self._half:
+            return None
+        sums = {
+            name: {key: a - self._first["sums"][name][key] for key, a in sums.items()}
+            for name, sums in self._sums.items()
+        }
+        return self._averages(sums, self.count - self._first["count"])
+
+    def _averages(self, sums: Mapping[str, Mapping[str, np.ndarray]], count: int) -> dict[str, ArrayRecord]:
+        def average(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+            return like if like.dtype.kind in "iub" else np.asarray(array / count).astype(like.dtype)
+
         return {
-            name: to_record({key: self._average(name, key, array) for key, array in arrays.items()})
+            name: to_record({key: average(sums[name][key], like) for key, like in arrays.items()})
             for name, arrays in self._like.items()
         }
 
-    def _average(self, name: str, key: str, like: np.ndarray) -> np.ndarray:
-        if like.dtype.kind in "iub":
-            return like
-        return np.asarray(self._sums[name][key] / self.count).astype(like.dtype)
-
     def state_dict(self) -> dict[str, Any]:
         """See ``checkpoint.Stateful``."""
-        return {"count": self.count, "sums": self._sums, "like": self._like}
+        return {
+            "round": self._round,
+            "count": self.count,
+            "sums": self._sums,
+            "like": self._like,
+            "first": self._first,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See ``checkpoint.Stateful``."""
         self.count, self._sums, self._like = state["count"], state["sums"], state["like"]
+        self._first, self._round = state.get("first"), state.get("round", 0)  # not in checkpoints of earlier versions
+        self._keep_first_half()
 
 
 class Evaluate:

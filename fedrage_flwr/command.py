@@ -291,7 +291,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("accuracy", f"{percent(summary['accuracy_mean_last10'])} ± {percent(summary['accuracy_std_last10'])}"
                      " (whole test set, last ten rounds)"),
-        ("averaged model", f"{percent(summary['polyak_accuracy'])} (mean of all rounds' models)"),
+        ("averaged model", f"{percent(summary['polyak_accuracy'])} (mean of all rounds' models),"
+                           f" {percent(summary.get('second_half_accuracy'))} (of the second half's)"),
         ("worst client", percent(summary["client_accuracy_min"])),
         ("bytes a round", f"{summary['bytes_up_per_round']:,.0f} up, {summary['bytes_down_per_round']:,.0f} down"),
         ("time", f"{summary['wall_seconds']:.1f} s, {summary['rounds_per_second']:.0f} rounds a second"),

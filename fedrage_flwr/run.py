@@ -121,7 +121,7 @@ def _run(
             tables,
             optimum,
         )
-        polyak, totals = PolyakAverage(), Totals()
+        polyak, totals = PolyakAverage(config.num_rounds), Totals()
         empty, diverged = StopWhenEmpty(config.max_empty_rounds), StopWhenDiverged(config.max_loss)
         parts: dict[str, Stateful] = {
             "strategy": strategy, "law": prepared.manager.law, "tables": tables,
@@ -162,11 +162,15 @@ def _run(
         )
         averages = polyak.records()
         average = averages.pop("arrays")
-        polyak_accuracy = measure(average, config.num_rounds).accuracy
+        half = polyak.second_half()
+        averaged = {
+            "polyak_accuracy": measure(average, config.num_rounds).accuracy,
+            "second_half_accuracy": measure(half["arrays"], config.num_rounds).accuracy if half else float("nan"),
+        }
     save_model(folder / "model.safetensors", strategy.reported(arrays), strategy.records)
     save_model(folder / "polyak.safetensors", average, averages)
     seconds = checkpoints.seconds_before + time.perf_counter() - started
-    summary = summarise(prepared, evaluate, totals, polyak_accuracy, seconds)
+    summary = summarise(prepared, evaluate, totals, averaged, seconds)
     summary |= strategy.summary_entries() | group_recovery(prepared, strategy, evaluate)
     if ledger is not None:
         summary |= ledger.summary()

@@ -13,9 +13,14 @@ from strategies.base import BaseStrategy
 
 
 def summarise(
-    prepared: Prepared, evaluate: Evaluate, totals: Totals, polyak_accuracy: float, seconds: float
+    prepared: Prepared, evaluate: Evaluate, totals: Totals, averaged: Mapping[str, float], seconds: float
 ) -> dict[str, Any]:
-    """Return what every run says; ``seconds`` is the wall time, that before a stop included."""
+    """Return what every run says.
+
+    Args:
+        averaged: accuracies of averaged models, by the name they are to have.
+        seconds: wall time, that before a stop included.
+    """
     config = prepared.config
     words = ("strategy", "dataset", "partition", "ram", "model", "backend")
     last: Mapping[str, float | None] = evaluate.last
@@ -25,7 +30,7 @@ def summarise(
         "faa",
         "held_out_faa",
         "excess_risks_below_zero",
-        *(["loss"] if np.isnan(polyak_accuracy) else []),
+        *(["loss"] if np.isnan(averaged["polyak_accuracy"]) else []),
         *prepared.metrics,
     )
     return {
@@ -36,7 +41,7 @@ def summarise(
         "rounds_done": totals.rounds,
         "accuracy_mean_last10": _known(float(np.mean(accuracies))),
         "accuracy_std_last10": _known(float(np.std(accuracies))),
-        "polyak_accuracy": _known(polyak_accuracy),
+        **{name: _known(value) for name, value in averaged.items()},
         **{name: last[name] for name in (*measures, *further) if name in last},
         "bytes_up_per_round": totals.bytes_up / totals.rounds,
         "bytes_down_per_round": totals.bytes_down / totals.rounds,

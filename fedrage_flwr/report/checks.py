@@ -69,8 +69,12 @@ def _matches(run: RunData, where: Mapping[str, Any]) -> bool:
     )
 
 
-def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any]) -> Finding:
-    """A number of Table I: is the paper's mean inside our interval?"""
+def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any], rounds: int = 0) -> Finding:
+    """A number of Table I: is the paper's mean inside our interval?
+
+    Args:
+        rounds: of the paper; runs that are shorter do not test its number.
+    """
     mean, std = published()[where["dataset"]][where["ram"]][where["strategy"]]
     paper = f"{mean:.2f} ± {std:.2f}"
     cell = results.cell(runs_of, where)
@@ -81,6 +85,8 @@ def accuracy(results: Results, runs_of: Sequence[str], where: Mapping[str, Any])
     if np.isnan(one.half_width):
         return Finding(f"{ours} (1 seed)", NOT_TESTABLE, "one seed has no interval", paper)
     half = 100 * one.half_width
+    if cell.runs[0].num_rounds < rounds:
+        return Finding(f"{ours} ± {half:.2f} ({_n(cell)})", NOT_TESTABLE, _shorter(rounds), paper)
     away = 100 * one.mean - mean
     inside = abs(away) <= half
     reason = (
@@ -94,9 +100,14 @@ def _n(cell: Cell) -> str:
     return f"{len(cell.runs)} seeds, {cell.runs[0].num_rounds:,} rounds"
 
 
+def _shorter(rounds: int) -> str:
+    return f"the paper's runs are of {rounds:,} rounds"
+
+
 def order(
     results: Results, runs_of: Sequence[str], better: Mapping[str, Any], worse: Mapping[str, Any],
     measure: str = "accuracy", smaller: bool = False, margin: float = 0.0, where: Mapping[str, Any] | None = None,
+    rounds: int = 0,
 ) -> Finding:  # fmt: skip
     """One method better than another, by a paired t over shared seeds.
 
@@ -106,6 +117,7 @@ def order(
         smaller: smaller is better.
         margin: what still counts as not worse: a claim of "not lower" has one above 0.
         where: what both have.
+        rounds: of the paper; runs that are shorter do not test its claim.
     """
     first, second = (results.cell(runs_of, {**(where or {}), **own}) for own in (worse, better))
     if first is None or second is None:
@@ -117,9 +129,11 @@ def order(
     ours = f"{scale * pair.difference:+.4g}"
     if np.isnan(pair.half_width):
         return Finding(f"{ours}{unit} (1 seed)", NOT_TESTABLE, "one seed has no interval")
-    return Finding(
-        f"{ours} ± {scale * pair.half_width:.3g}{unit} ({pair.num_seeds} seeds)", *_side(pair, smaller, margin)
-    )
+    ours += f" ± {scale * pair.half_width:.3g}{unit} ({pair.num_seeds} seeds"
+    done = first.runs[0].num_rounds
+    if done < rounds:
+        return Finding(f"{ours}, {done:,} rounds)", NOT_TESTABLE, _shorter(rounds))
+    return Finding(f"{ours})", *_side(pair, smaller, margin))
 
 
 def _values(cell: Cell, measure: str) -> dict[int, float]:

@@ -23,6 +23,8 @@ from fedrage_flwr.experiment import NO_MATTER, PLACES, evaluated, flat, of_clien
 WORDS = ("strategy", "dataset", "partition", "ram", "model", "backend")
 NUMBERS = ("seed", "num_rounds", "rounds_done", "bytes_up_per_round", "bytes_down_per_round", "wall_seconds")
 """What no table can do without."""
+AVERAGED = ("polyak_accuracy", "second_half_accuracy")
+"""Accuracy of the average of all rounds' models, and of those of the second half, at the end of a run."""
 NOT_A_SETTING = {*NO_MATTER, "seed", "seeds", "tuned.wanted", "device", "checkpoint_every"}
 """Settings that do not tell one cell from another."""
 
@@ -70,7 +72,13 @@ class RunData:
         return {key: value for key, value in self.config.items() if key not in NOT_A_SETTING}
 
     def last(self, measure: str = "accuracy") -> np.ndarray:
-        """A measure in the last ten rounds, shape (10,) or fewer in a shorter run; empty where it was not measured."""
+        """A measure in the last ten rounds, shape (10,) or fewer in a shorter run; empty where it was not measured.
+
+        Of an averaged model (``AVERAGED``) there is one value.
+        """
+        if measure in AVERAGED:
+            value = self.summary.get(measure)
+            return np.empty(0) if value is None else np.array([value], float)
         if measure not in self.rounds:
             return np.empty(0)
         rows = self.rounds[self.rounds["round"] > self.num_rounds - LAST_ROUNDS]

@@ -46,6 +46,7 @@ SUMMARY = [
     "accuracy_mean_last10",
     "accuracy_std_last10",
     "polyak_accuracy",
+    "second_half_accuracy",
     "client_accuracy_min",
     "client_accuracy_worst10pct",
     "client_accuracy_std",

@@ -41,6 +41,22 @@ def test_the_papers_mean_inside_or_outside_the_interval(results):
     assert accuracy("fedprox").verdict == "not run yet"
 
 
+def test_runs_shorter_than_the_papers_test_none_of_its_claims(results):
+    """The runs are of ten rounds."""
+
+    def found(rounds):
+        number = CHECKS["accuracy"](results, ["table1"], {**SKEWED, "strategy": "fedavg"}, rounds)
+        return number, order(results, "federage", "fedavg", rounds=rounds)
+
+    assert [one.verdict for one in found(10)] == ["agrees", "agrees"]
+    assert [one.verdict for one in found(11)] == ["not testable here"] * 2
+    assert [one.ours for one in found(11)] == [
+        "62.00 ± 4.97 (3 seeds, 10 rounds)",
+        "+4 ± 2.48 points (3 seeds, 10 rounds)",
+    ]
+    assert found(10_000)[1].reason == "the paper's runs are of 10,000 rounds"
+
+
 def test_an_order_by_the_paired_difference(results):
     found = order(results, "federage", "fedavg")  # 3, 4, 5 points: 4 ± 4.3027/√3 = 2.48
     assert (found.verdict, found.ours) == ("agrees", "+4 ± 2.48 points (3 seeds)")

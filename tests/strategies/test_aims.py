@@ -58,7 +58,7 @@ def run_long(federation, strategy, settings, train_config, law, rounds, seed=0):
     n = len(federation.grid.partitions)
     manager = RandomAccessClientManager(Subsets(table, n, 0, seed), n, 1.0)
     path = []
-    polyak = PolyakAverage()
+    polyak = PolyakAverage(rounds)
     watcher = type(
         "Watcher", (), {"after_round": lambda self, round: path.append(to_arrays(round.arrays)["theta"].copy())}
     )()

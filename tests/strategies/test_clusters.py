@@ -78,12 +78,13 @@ def test_spread_collects_one_round_models_until_they_differ(federation, fedavg_s
 
 def test_the_average_of_the_rounds_begins_with_the_clusters():
     """While the common start is broadcast alone there is nothing to average."""
-    polyak = PolyakAverage()
-    for number, models in enumerate([[9], [9], [1, 4], [2, 8]]):
+    polyak = PolyakAverage(4)
+    for number, models in enumerate([[9], [9], [1, 4], [2, 8]], 1):
         arrays = to_record({f"cluster{m}.w": np.array([value], np.float32) for m, value in enumerate(models)})
         polyak.after_round(Round(number, arrays, {}, [], [], {}, 0, 0, 0.0))
     average = to_arrays(polyak.records()["arrays"])
     assert {name: array.tolist() for name, array in average.items()} == {"cluster0.w": [1.5], "cluster1.w": [6]}
+    assert polyak.second_half() is None  # its first half is not of these models
 
 
 def test_adjusted_rand_index_by_hand():

@@ -53,7 +53,7 @@ def by_engine(lad, settings_of):
             word, lr=lr, local_steps=local_steps, batch_size=1, theta_radius=RADIUS, beta_range=list(BETA_RANGE),
             lr_beta=lr, beta_init=0.0, **changes,
         )  # fmt: skip
-        polyak = PolyakAverage()
+        polyak = PolyakAverage(num_rounds)
         lookup(STRATEGIES, word)(server, client, 4).start(
             grid,
             to_record(model.arrays()),
