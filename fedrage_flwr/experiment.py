@@ -41,6 +41,11 @@ PLACES = {"dataset.root", "dataset.cache", "evaluate.cache"}
 """Settings of one machine: they are not recorded."""
 NO_MATTER = {*PLACES, "tuned.wanted", "tuned.note", "resume", "resume_force"}
 """Settings that change no digit."""
+ADDED: dict[str, Any] = {
+    "dataset.max_examples": None, "deadline_s": None, "evaluate.metrics": [],
+    "privacy.clip": None, "privacy.clip_others": 1.0, "privacy.noise_multiplier": 0.0, "privacy.delta": 1e-5,
+}  # fmt: skip
+"""Settings that older records lack, each with the value under which a run is what it was before."""
 
 
 def jobs(name: str, typed: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -96,9 +101,13 @@ def finish(overrides: Sequence[str], folder: Path) -> dict[str, Any]:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Dotted keys whose values differ, those that change no digit left out."""
+    """Dotted keys whose values differ, those that change no digit left out; a record may lack settings that came later."""
     one, other = flat(first), flat(second)
-    return [key for key in {**one, **other} if key not in NO_MATTER and one.get(key, flat) != other.get(key, flat)]
+    unlike = object()
+    return [
+        key for key in {**one, **other}
+        if key not in NO_MATTER and one.get(key, ADDED.get(key, unlike)) != other.get(key, ADDED.get(key, unlike))
+    ]  # fmt: skip
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

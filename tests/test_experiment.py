@@ -1,14 +1,18 @@
 """The runs of an experiment: which there are, that each runs once, and what stays of them."""
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from fedrage_flwr.api import run
+from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.errors import UserError
-from fedrage_flwr.experiment import differences, finish, jobs, main
+from fedrage_flwr.experiment import ADDED, differences, finish, flat, is_recorded, jobs, main
 
+RESULTS = Path(__file__).parents[1] / "results"
 TOY = ["dataset=digits", "num_rounds=12", "eval_every=4", "num_clients=6", "rare_clients=2", "checkpoint_every=5"]
 
 
@@ -74,3 +78,24 @@ def test_differences_leave_out_what_changes_no_digit():
     first = {"a": {"b": 1, "c": (1, 2)}, "dataset": {"root": "x"}, "tuned": {"note": "y"}}
     assert differences(first, {"a": {"b": 1, "c": [1, 2]}, "dataset": {"root": "z"}}) == []
     assert differences(first, {"a": {"b": 2, "c": [1, 2]}, "d": None}) == ["a.b", "d"]
+
+
+def test_a_setting_that_came_after_a_record_differs_only_if_it_changes_the_run():
+    old, new = {"a": 1}, {"a": 1, "privacy": {"clip": None, "delta": 1e-5}}
+    assert differences(old, new) == differences(new, old) == []
+    assert differences(old, {"a": 1, "privacy": {"clip": 2.0, "delta": 1e-5}}) == ["privacy.clip"]
+
+
+def test_every_committed_record_is_recognised_by_the_command_that_made_it():
+    """One record of each experiment: typed again today, the command finds nothing to run."""
+    records = {path.parent: path for path in sorted(RESULTS.glob("*/*.json")) if path.with_suffix(".csv").exists()}
+    assert len(records) >= 10
+    for path in records.values():
+        overrides = json.loads(path.read_text(encoding="utf-8"))["overrides"]
+        assert is_recorded(overrides, path.with_suffix("")), path
+
+
+def test_added_settings_have_their_plain_value_by_default():
+    """A value in ADDED that is not the default would make an old record look like a run it is not."""
+    config = flat(asdict(validate(compose_config(["dataset=rotated_mnist"]))))
+    assert {key: config[key] for key in ADDED} == ADDED
