@@ -22,6 +22,15 @@ def test_seeds_are_one_cell_and_settings_are_named_where_words_are_the_same(make
     assert list(by_column(cells)) == ["fashion_mnist, skewed", "fashion_mnist, uniform"]
 
 
+def test_a_seed_recorded_before_a_setting_existed_joins_those_that_have_its_plain_value(make_run):
+    old, new = make_run("focus", 0, [0.5]), make_run("focus", 1, [0.6], {"dataset.max_examples": None})
+    fewer = make_run("focus", 0, [0.4], {"dataset.max_examples": 500})
+    assert [(cell.column, cell.seeds) for cell in make_cells([old, new, fewer])] == [
+        ("fashion_mnist, skewed", [0, 1]),
+        ("fashion_mnist, skewed dataset.max_examples=500", [0]),
+    ]
+
+
 def test_what_is_met_makes_columns(make_run):
     rare = [make_run("fedavg", 0, [0.5], {"ram.rare_probability": p}) for p in (0.1, 0.005)]
     assert [cell.column for cell in make_cells(rare)] == [
