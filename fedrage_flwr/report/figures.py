@@ -120,6 +120,10 @@ def _each(runs: Runs) -> Iterable[tuple[str, str, RunData]]:
             yield _short(cell.column), _short(cell.row), run
 
 
+def _labels(runs: Runs) -> list[str]:
+    return list(dict.fromkeys(label for _, label, _ in _each(runs)))
+
+
 def _short(text: str) -> str:
     return re.sub(r"\w+\.(?=\w+=)", "", text)
 
@@ -258,7 +262,7 @@ def _weights(runs: Runs) -> Figure | None:
     table = weight_table(sorted(weighed, key=lambda run: run.config["client.batch_size"]))
     if table["label"].nunique() > MOST_LINES or table["client"].nunique() > 40:
         return None
-    return plots.weights(table, rare(weighed[0]))
+    return plots.weights(table, rare(weighed[0]), _labels(runs))
 
 
 def beside(run: RunData, kind: str) -> pd.DataFrame | None:
@@ -345,7 +349,7 @@ def _recovery(runs: Runs) -> Figure | None:
     if not rows:
         return None
     table = pd.DataFrame(rows, columns=["panel", "label", "value"])
-    return plots.dot_bars(table, "adjusted Rand index,\nclusters against true groups", 2)
+    return plots.dot_bars(table, "adjusted Rand index,\nclusters against true groups", 2, _labels(runs))
 
 
 def rates_figure(folder: Path, out: Path) -> list[Path]:

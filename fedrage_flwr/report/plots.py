@@ -149,15 +149,17 @@ def against_rarity(table: pd.DataFrame, measures: Sequence[str], capacity: float
 
 
 @mpl.rc_context(LOOK)
-def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
+def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1, among: Sequence[str] = ()) -> Figure:
     """A bar for each ``label`` at the mean of its runs, every run a point; a panel for each ``panel``.
 
     Args:
         table: panel, label, value: one row a run.
         ylabel: of the first panel.
         digits: decimals of the mean written above a bar.
+        among: labels of the other figures, where there are more: each keeps its colour.
     """
     panels, labels = _words(table["panel"]), _words(table["label"])
+    order = list(dict.fromkeys([*among, *labels]))
     figure, axes = _figure(COLUMN if len(panels) == 1 else PAGE, 2.5, 1, len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         rows = table[table["panel"] == panel]
@@ -165,7 +167,7 @@ def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
         for k, label in enumerate(labels):
             values = rows.loc[rows["label"] == label, "value"]
             if len(values):
-                axis.bar(k, values.mean(), 0.7, color=colour(k))
+                axis.bar(k, values.mean(), 0.7, color=colour(order.index(label)))
                 axis.plot([k] * len(values), values, ".", color="black", ms=3)
                 axis.text(k, max(values.max(), 0) + 0.03 * top, f"{values.mean():.{digits}f}", ha="center", va="bottom")
         axis.set_xticks(range(len(labels)), [label.replace("_", "\n") for label in labels])
@@ -179,14 +181,16 @@ def dot_bars(table: pd.DataFrame, ylabel: str, digits: int = 1) -> Figure:
 
 
 @mpl.rc_context(LOOK)
-def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
+def weights(table: pd.DataFrame, rare: Iterable[int] = (), among: Sequence[str] = ()) -> Figure:
     """Weight of each client in what is minimised, relative to 1/N: markers by ``label``; the rare clients on grey.
 
     Args:
-        table: label, client, value (1 is 1/N): one row each; clients may be missing.
+        table: label, client, value (1 is 1/N): one row each; clients may be missing. The label p, of the law, is black.
         rare: ids of the rare clients.
+        among: labels of the other figures, where there are more: each keeps its colour.
     """
     labels, clients = _words(table["label"]), sorted(table["client"].unique())
+    order = [label for label in dict.fromkeys([*among, *labels]) if label != "p"]
     figure, (axis,) = _figure(PAGE, 2.6)
     place = {client: k for k, client in enumerate(clients)}
     for client in rare:
@@ -196,7 +200,8 @@ def weights(table: pd.DataFrame, rare: Iterable[int] = ()) -> Figure:
     for k, label in enumerate(labels):
         rows = table[table["label"] == label]
         x = rows["client"].map(place) + (k - (len(labels) - 1) / 2) * step
-        axis.plot(x, rows["value"], ls="", marker=MARKERS[k], ms=3.5, color=colour(k), label=label)
+        own = "black" if label == "p" else colour(order.index(label))
+        axis.plot(x, rows["value"], ls="", marker=MARKERS[k], ms=3.5, color=own, label=label)
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter("{x:g}")

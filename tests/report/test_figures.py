@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 
 from fedrage_flwr.api import run
 from fedrage_flwr.experiment import main
@@ -129,6 +130,18 @@ def test_memberships_follow_the_cluster_of_the_group(make_run, tmp_path):
     drawn = figures([made])
     np.testing.assert_allclose(drawn["memberships"].axes[0].lines[1].get_ydata(), [0.5, 0.8])
     assert drawn["recovery"].axes[0].patches[0].get_height() == 1
+
+
+def test_a_method_has_one_colour_in_all_figures(make_run, tmp_path):
+    """FOCUS is the second method; FedAvg, the first, has no clusters and no bar of recovery. Nor has p a curve."""
+    (tmp_path / "memberships").mkdir()
+    PI.to_csv(tmp_path / "memberships" / "a.csv", index=False)
+    drawn = figures([make_run("fedavg", 0, [0.4]), replace(make_run("focus", 0, [0.5]), path=tmp_path / "a.json")])
+    (bar,) = drawn["recovery"].axes[0].patches
+    assert to_hex(bar.get_facecolor()).upper() == drawn["curves"].axes[0].lines[1].get_color()
+    weighed = replace(make_run("federage", 0, [0.5], config=RAM), step_weights=dict.fromkeys(range(4), 1.0))
+    drawn = figures([make_run("fedavg", 0, [0.4], config=RAM), weighed])
+    assert drawn["weights"].axes[0].lines[2].get_color() == drawn["curves"].axes[0].lines[1].get_color()
 
 
 def test_faa_bars(make_run):
