@@ -23,7 +23,7 @@ from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import FOLDER, config_hash, files, read_newest
 from fedrage_flwr.config import compose_config, validate
 from fedrage_flwr.doors import enter, set_switches
-from fedrage_flwr.errors import Interrupted, UserError
+from fedrage_flwr.errors import Diverged, Interrupted, UserError
 from fedrage_flwr.report.extracts import extract
 from fedrage_flwr.results import write_summary
 from fedrage_flwr.resume import Request, resume
@@ -182,19 +182,30 @@ def is_recorded(overrides: Sequence[str], where: Path) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what is missing."""
+    """Run what is missing.
+
+    Raises:
+        UserError: what was typed is wrong; or, once all others are done, some runs diverged.
+    """
     if not arguments or any(argument.startswith("-") for argument in arguments) or "=" in arguments[0]:
         raise UserError(f"usage: {USAGE}")
     name, *typed = arguments
     wanted = jobs(name, typed)
+    diverged = []
     for number, (job, overrides) in enumerate(wanted, 1):
         where = Path("results") / name / job
         if is_recorded(overrides, where):
             continue
         print(f"{number} of {len(wanted)}: {job}", flush=True)
         folder = Path("outputs") / name / job
-        record(folder, guarded(overrides, folder), overrides, where)
-    print(f"results/{name}: {len(wanted)} of {len(wanted)} runs")
+        try:
+            record(folder, guarded(overrides, folder), overrides, where)
+        except Diverged as error:
+            print(f"{job}: {error}", file=sys.stderr, flush=True)
+            diverged.append(job)
+    print(f"results/{name}: {len(wanted) - len(diverged)} of {len(wanted)} runs", flush=True)
+    if diverged:
+        raise UserError(f"no result of {', '.join(diverged)}: the steps are too large")
 
 
 def guarded(overrides: Sequence[str], folder: Path) -> dict[str, Any]:

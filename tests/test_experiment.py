@@ -74,6 +74,21 @@ def test_each_run_leaves_its_evaluated_rows_and_is_not_run_again(tmp_path, monke
         main([*words, "client.lr=0.7"])
 
 
+def test_a_run_that_diverges_does_not_hold_up_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["table1", *TOY, "experiment/tuned=none", "ram=inclusion", "strategy=fedavg", "seed=range(1)"]
+    with pytest.raises(
+        UserError, match=r"no result of digits_inclusion_fedavg_seed=0_lr=1000000000.0: the steps are too large"
+    ):
+        main([*words, "client.lr=1e9,0.1"])
+    printed = capsys.readouterr()
+    assert "lr=1000000000.0: ended after round" in printed.err
+    assert "results/table1: 1 of 2 runs" in printed.out
+    assert [path.name for path in (tmp_path / "results" / "table1").glob("*.json")] == [
+        "digits_inclusion_fedavg_seed=0_lr=0.1.json"
+    ]
+
+
 def test_differences_leave_out_what_changes_no_digit():
     first = {"a": {"b": 1, "c": (1, 2)}, "dataset": {"root": "x"}, "tuned": {"note": "y"}}
     assert differences(first, {"a": {"b": 1, "c": [1, 2]}, "dataset": {"root": "z"}}) == []
