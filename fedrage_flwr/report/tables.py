@@ -67,8 +67,9 @@ def build(runs: Sequence[RunData]) -> dict[str, pd.DataFrame]:
 def accuracy_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """Table I: a row for each method, a column for each data set and regime, the paper's numbers beside."""
     columns: dict[str, dict[str, str]] = {}
+    title = f"{'Validation' if all(map(_validated, cells)) else 'Test'} accuracy"
     notes = [
-        "Test accuracy in %: mean over seeds of each run's mean over its last ten rounds ± std_seeds, the standard deviation of"
+        f"{title} in %: mean over seeds of each run's mean over its last ten rounds ± std_seeds, the standard deviation of"
         " these over seeds (n − 1). In brackets: seeds, rounds and tuning trials.",
         "Bold: the best mean of a column. ‡ (the paper's blue): the largest mean − std_seeds. † is the paper's mark, on the best"
         " mean: two-sample Z-test at 5 % against the second best, last ten rounds pooled over seeds. The paper does not say"
@@ -83,7 +84,7 @@ def accuracy_table(cells: Sequence[Cell]) -> pd.DataFrame:
             columns[f"{column} (paper)"] = {row: text or NONE for row, text in theirs.items()}
         notes.append(f"{column}: {note}")
     table = pd.DataFrame(columns).fillna(NONE).rename_axis("method").reset_index()
-    return _titled(table, "Test accuracy", notes)
+    return _titled(table, title, notes)
 
 
 def _accuracy_column(cells: Sequence[Cell], spreads: Sequence[Spread]) -> tuple[dict[str, str], str]:
@@ -121,10 +122,14 @@ def _range(values: set[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
+def _validated(cell: Cell) -> bool:
+    return cell.runs[0].config.get("evaluate.split") == "validation"
+
+
 def _published(cell: Cell) -> str | None:
     words = cell.runs[0].words
-    if words["model"] == "softmax":
-        return None  # the paper's models are not named, but they are not convex
+    if words["model"] == "softmax" or _validated(cell):
+        return None  # the paper's models are not named, but they are not convex; and its numbers are of the test set
     found = published().get(words["dataset"], {}).get(words["ram"], {}).get(words["strategy"])
     return f"{_plus_minus(*found)} (5 seeds, 10,000 rounds)" if found else None
 

@@ -27,6 +27,13 @@ def test_table_one_with_the_papers_numbers_beside(runs):
     assert "equal budgets" in notes
 
 
+def test_validation_accuracy_is_called_so_and_has_no_published_number_beside(make_run):
+    table = accuracy_table(make_cells([make_run("fedavg", 0, [0.6] * 10, {"evaluate.split": "validation"})]))
+    assert table.attrs["title"] == "Validation accuracy"
+    assert table.attrs["notes"][0].startswith("Validation accuracy in %")
+    assert list(table.columns) == ["method", "fashion_mnist, skewed"]
+
+
 def test_the_largest_mean_less_deviation_need_not_be_the_best_mean(make_run):
     runs = [make_run("a", seed, [0.8 + own] * 10) for seed, own in enumerate((-0.1, 0.1))]
     runs += [make_run("b", seed, [0.78 + own] * 10) for seed, own in enumerate((-0.01, 0.01))]
