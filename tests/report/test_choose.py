@@ -38,6 +38,8 @@ def test_the_table_over_rarity_shows_what_was_recorded():
         ("Which method?", "choose", "digits, rare", ("rare_client_accuracy", "accuracy"), "95 % ±", 7),
         ("Tuned, and under rarer participation", "table1", "fashion_mnist, skewed", ("accuracy", "rare_client_accuracy"),
          "std_seeds", 4),
+        ("With a convex model", "table1_softmax", "fashion_mnist, skewed",
+         ("polyak_accuracy", "accuracy", "rare_client_accuracy"), "std_seeds", 4),
         ("Groups of clients that want different models", "focus_linear", "linear_gaussian, full",
          ("faa", None, None), "95 % ±", 4),
         ("Groups of clients that want different models", "focus_text", "text_sentiment, full",
