@@ -102,12 +102,13 @@ def finish(overrides: Sequence[str], folder: Path) -> dict[str, Any]:
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Dotted keys whose values differ, those that change no digit left out; a record may lack settings that came later."""
-    one, other = flat(first), flat(second)
-    unlike = object()
-    return [
-        key for key in {**one, **other}
-        if key not in NO_MATTER and one.get(key, ADDED.get(key, unlike)) != other.get(key, ADDED.get(key, unlike))
-    ]  # fmt: skip
+    one, other = as_before(flat(first)), as_before(flat(second))
+    return [key for key in {**one, **other} if key not in NO_MATTER and one.get(key, flat) != other.get(key, flat)]
+
+
+def as_before(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys and values without the settings in ADDED that are at their plain values."""
+    return {key: value for key, value in config.items() if key not in ADDED or value != ADDED[key]}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

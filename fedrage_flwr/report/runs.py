@@ -18,7 +18,7 @@ from fedrage_flwr.callbacks import LAST_ROUNDS
 from fedrage_flwr.checkpoint import config_hash
 from fedrage_flwr.config import validate
 from fedrage_flwr.errors import UserError, one_line
-from fedrage_flwr.experiment import ADDED, NO_MATTER, PLACES, evaluated, flat, of_clients
+from fedrage_flwr.experiment import NO_MATTER, PLACES, as_before, evaluated, flat, of_clients
 
 WORDS = ("strategy", "dataset", "partition", "ram", "model", "backend")
 NUMBERS = ("seed", "num_rounds", "rounds_done", "bytes_up_per_round", "bytes_down_per_round", "wall_seconds")
@@ -69,10 +69,7 @@ class RunData:
     @property
     def setting(self) -> dict[str, Any]:
         """The configuration without the seed, what changes no result, and settings that came later at their plain values."""
-        return {
-            key: value for key, value in self.config.items()
-            if key not in NOT_A_SETTING and not (key in ADDED and value == ADDED[key])
-        }  # fmt: skip
+        return {key: value for key, value in as_before(self.config).items() if key not in NOT_A_SETTING}
 
     def last(self, measure: str = "accuracy") -> np.ndarray:
         """A measure in the last ten rounds, shape (10,) or fewer in a shorter run; empty where it was not measured.
