@@ -16,8 +16,6 @@ from fedrage_flwr.clusters import count, prefixed, split
 from fedrage_flwr.records import mismatch
 from fedrage_flwr.stacked import StackedModel
 
-CHUNK = 2048  # examples per forward pass
-
 
 class ClusteredClient(ClientAlgorithm):
     """Receives w_0..w_{G-1}.
@@ -51,15 +49,14 @@ class ClusteredClient(ClientAlgorithm):
         """mean_{(x,y)∈D_e} ℓ(x, y; w_m) over the whole local training set, float64 (G,)."""
         data = self.task.data
         total = torch.zeros(len(self.models), dtype=torch.float64, device=self.device)
-        for start in range(0, data.num_examples, CHUNK):
-            batch = data.take(np.arange(start, min(start + CHUNK, data.num_examples)))
-            total += self.stacked.example_losses(*batch).double().sum(1)
+        for inputs, targets in data.in_passes(self.stacked.pass_size):
+            total += self.stacked.example_losses(inputs, targets).double().sum(1)
         return (total / data.num_examples).cpu().numpy()
 
     def test_outputs(self) -> Tensor:
         """Outputs of the G models on this client's test part, (G, n_test, …)."""
         inputs = self.task.data.test_inputs()
         if len(self.models) > 1:
-            return self.stacked.outputs(inputs, CHUNK)
+            return self.stacked.outputs(inputs)
         self.task.workspace.model.load(self.models[0])
-        return self.task.workspace.model.outputs(inputs, CHUNK)[None]
+        return self.task.workspace.model.outputs(inputs)[None]

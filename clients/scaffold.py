@@ -30,8 +30,6 @@ from fedrage_flwr.cohort import Process
 from fedrage_flwr.records import non_finite
 from fedrage_flwr.training import Tensors, as_tensor
 
-CHUNK = 2048  # examples per pass of the full gradient
-
 
 @dataclass(frozen=True)
 class ScaffoldSettings(ClientSettings):
@@ -108,8 +106,8 @@ class ScaffoldClient(ClientAlgorithm):
         model, data = self.task.workspace.model, self.task.data
         model.load(self.task.received["arrays"])
         total = [torch.zeros_like(parameter) for parameter in model.parameters]
-        for positions in np.split(np.arange(data.num_examples), range(CHUNK, data.num_examples, CHUNK)):
-            share = len(positions) / data.num_examples
-            gradients = torch.autograd.grad(model.loss(*data.take(positions)), model.parameters)
+        for inputs, targets in data.in_passes(model.pass_size):
+            share = len(targets) / data.num_examples
+            gradients = torch.autograd.grad(model.loss(inputs, targets), model.parameters)
             torch._foreach_add_(total, gradients, alpha=share)
         return {name: g.cpu().numpy() for name, g in zip(model.parameter_names, total, strict=True)}

@@ -17,8 +17,6 @@ from fedrage_flwr.losses import correct
 from fedrage_flwr.records import to_arrays
 from fedrage_flwr.training import LocalModel
 
-CHUNK = 2048  # examples per forward pass
-
 log = logging.getLogger(__name__)
 
 
@@ -89,7 +87,7 @@ class ServerMeasure:
     def __call__(self, arrays: ArrayRecord, round: int = 0) -> Evaluation:
         """Measure one model."""
         self._model.load(to_arrays(arrays))
-        outputs = self._outputs()
+        outputs = self._model.outputs(self._inputs)
         right, losses = self._per_example(outputs)
         with np.errstate(invalid="ignore"):  # an empty test part is 0/0: NaN, as documented
             client_accuracy, client_loss = (self._client_sums(v) / self._examples for v in (right, losses))
@@ -108,10 +106,6 @@ class ServerMeasure:
         ends = np.cumsum(self._examples)
         parts = [torch.from_numpy(self._positions[end - n : end]) for n, end in zip(self._examples, ends, strict=True)]
         return np.array([float(metric(outputs[p], self._targets[p])) if len(p) else np.nan for p in parts])
-
-    @torch.no_grad()
-    def _outputs(self) -> Tensor:
-        return self._model.outputs(self._inputs, CHUNK)
 
     def _client_sums(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self._owner, weights=values[self._positions], minlength=len(self._examples))

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedrage_flwr.linear_stack import LinearStack
-from fedrage_flwr.training import LocalModel, Tensors, as_tensor, is_known_chain, make_step
+from fedrage_flwr.training import LocalModel, Tensors, as_tensor, is_known_chain, make_step, wants_channels_last
 
 Layer = Callable[[nn.Module, Sequence[Tensor], Tensor], Tensor]
 """(layer, its stacked parameters, inputs (M, b, …)) -> outputs (M, b, …)."""
@@ -31,6 +31,7 @@ class StackedModel:
     def __init__(self, like: LocalModel, models: int, memory: Tensors | None = None) -> None:
         self.models = models
         self.device = like.device
+        self.pass_size = like.pass_size
         self._module = like.module
         self._loss = like.example_loss
         self._names = like.parameter_names
@@ -39,6 +40,8 @@ class StackedModel:
         )
         self._step = make_step(self.loss, self.parameters, like.by_hand, like.compile)
         self._outputs = self._walk if can_walk(like.module) else self._vmap
+        if wants_channels_last(like.module, like.device):
+            self._outputs = self._in_turn
         if isinstance(self._step, LinearStack):
             self._outputs = self._step.outputs
 
@@ -85,10 +88,10 @@ class StackedModel:
         return self._loss(outputs.flatten(0, 1), targets.flatten()).view(self.models, -1)
 
     @torch.no_grad()
-    def outputs(self, inputs: Tensor, chunk: int = 2048) -> Tensor:
-        """Outputs of every model for many examples, ``chunk`` at a time; shape (M, n, …)."""
-        parts = [self._outputs(part.expand(self.models, *part.shape)) for part in torch.split(inputs, chunk)]
-        return torch.cat(parts, dim=1)
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Outputs of every model for many examples, ``pass_size`` at a time; shape (M, n, …)."""
+        parts = torch.split(inputs, self.pass_size)
+        return torch.cat([self._outputs(part.expand(self.models, *part.shape)) for part in parts], dim=1)
 
     def _walk(self, inputs: Tensor) -> Tensor:
         position = 0
@@ -98,6 +101,15 @@ class StackedModel:
             position += count
         return inputs
 
+    def _in_turn(self, inputs: Tensor) -> Tensor:
+        """One model after another, as ``LocalModel`` computes it: on a CPU a grouped convolution takes twice as long."""
+        models = zip(*(parameter.unbind() for parameter in self.parameters), strict=True)
+        outputs: list[Tensor] = []
+        for own, part in zip(models, inputs, strict=True):
+            parameters = {name: _images_last(p) for name, p in zip(self._names, own, strict=True)}
+            outputs.append(functional_call(self._module, parameters, (_images_last(part),)))
+        return torch.stack(outputs)
+
     def _vmap(self, inputs: Tensor) -> Tensor:
         def one(parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
             output: Tensor = functional_call(self._module, parameters, (inputs,))
@@ -106,6 +118,10 @@ class StackedModel:
         stacked = dict(zip(self._names, self.parameters, strict=True))
         outputs: Tensor = torch.func.vmap(one)(stacked, inputs)
         return outputs
+
+
+def _images_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
 def empty_stack(like: LocalModel, models: int) -> Tensors:

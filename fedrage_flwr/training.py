@@ -107,6 +107,11 @@ def wants_channels_last(module: nn.Module, device: torch.device) -> bool:
     return device.type == "cpu" and has_images and is_known_chain(module)
 
 
+PASS, PASS_OF_IMAGES = 2048, 64
+"""Examples in one forward pass over many; the second for convolutions on a CPU, whose activations are then small enough for the
+memory that is kept (``memory.py``): 64 images of 32 channels and 32×32 take 8 MiB."""
+
+
 class LocalModel:
     """A module whose parameters are overwritten by each model received; one per process and device.
 
@@ -126,8 +131,11 @@ class LocalModel:
     ) -> None:
         self.device = torch.device(device)
         self.module = module.to(self.device).train()
+        self.pass_size = PASS
+        """Examples in one forward pass over many."""
         if wants_channels_last(module, self.device):
             self.module.to(memory_format=torch.channels_last)
+            self.pass_size = PASS_OF_IMAGES
         self.example_loss = loss
         self.parameters: Tensors = tuple(p for p in module.parameters() if p.requires_grad)
         self.parameter_names: tuple[str, ...] = tuple(n for n, p in module.named_parameters() if p.requires_grad)
@@ -167,9 +175,9 @@ class LocalModel:
         return self.example_loss(self.module(inputs), targets).mean()
 
     @torch.no_grad()
-    def outputs(self, inputs: Tensor, chunk: int = 2048) -> Tensor:
-        """Outputs for many examples, in evaluation mode, ``chunk`` at a time; shape (n, …)."""
-        parts = torch.split(inputs, chunk)
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Outputs for many examples, in evaluation mode, ``pass_size`` at a time; shape (n, …)."""
+        parts = torch.split(inputs, self.pass_size)
         if isinstance(self._step, LinearStack):
             return torch.cat([self._step.outputs(part) for part in parts])
         self.module.eval()

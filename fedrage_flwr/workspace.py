@@ -3,7 +3,7 @@
 Data sits as one tensor per split on the device, as stored; a client is a vector of positions in it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,10 @@ class ClientData:
     def all(self) -> tuple[Tensor, Tensor]:
         """The whole local training set: inputs (n_i, …) and targets (n_i,)."""
         return self._gather(self.train, self.indices)
+
+    def in_passes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same in order, at most ``size`` examples at a time."""
+        return (self._gather(self.train, chosen) for chosen in torch.split(self.indices, size))
 
     def test_inputs(self) -> Tensor:
         """Model inputs of the test part."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedrage_flwr import evaluation
+from fedrage_flwr import training
 from fedrage_flwr.evaluation import ServerMeasure
 from fedrage_flwr.records import to_record
 from fedrage_flwr.training import LocalModel
@@ -14,7 +14,7 @@ from fedrage_flwr.training import LocalModel
 @pytest.fixture
 def evaluator(monkeypatch):
     """Inputs are logits: the model is the identity. Right on examples 0, 1, 3; wrong on 2."""
-    monkeypatch.setattr(evaluation, "CHUNK", 3)  # two uneven chunks
+    monkeypatch.setattr(training, "PASS", 3)  # two uneven passes
     inputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [0.0, 2.0], [0.0, 2.0]])
     targets = torch.tensor([0, 1, 0, 1])
     linear = nn.Linear(2, 2, bias=False)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedrage_flwr import stacked
+from fedrage_flwr import stacked, training
 from fedrage_flwr.losses import cross_entropy
 from fedrage_flwr.stacked import StackedModel, can_walk
 from fedrage_flwr.training import KNOWN_LAYERS, LocalModel, local_sgd
@@ -45,7 +45,14 @@ class Weighted:
         pass
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.fixture(params=[*MODELS, "cnn, grouped as on a GPU"])
+def name(request, monkeypatch):
+    name, _, grouped = request.param.partition(", ")
+    if grouped:
+        monkeypatch.setattr(stacked, "wants_channels_last", lambda module, device: False)
+    return name
+
+
 @pytest.mark.parametrize("radius", [None, 1.0])
 @pytest.mark.parametrize("shared", [True, False])
 def test_stacked_training_is_serial_training(name, radius, shared):
@@ -69,17 +76,21 @@ def test_stacked_training_is_serial_training(name, radius, shared):
             np.testing.assert_allclose(found[key], array, rtol=2e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_outputs_of_every_model(name):
+def test_outputs_of_every_model(name, monkeypatch):
+    """In passes of three, and of two for images, and in one."""
     torch.manual_seed(0)
+    whole = LocalModel(MODELS[name]())
+    monkeypatch.setattr(training, "PASS", 3)
+    monkeypatch.setattr(training, "PASS_OF_IMAGES", 2)
     like = LocalModel(MODELS[name]())
     stacked, starts = StackedModel(like, 2), [LocalModel(MODELS[name]()).arrays() for _ in range(2)]
     stacked.load(starts)
     inputs = torch.randn(7, 1, 4, 4)
-    outputs = stacked.outputs(inputs, chunk=3)
+    outputs = stacked.outputs(inputs)
     for m in range(2):
-        like.load(starts[m])
-        np.testing.assert_allclose(outputs[m], like.outputs(inputs), rtol=1e-5, atol=1e-6)
+        for model in (whole, like):
+            model.load(starts[m])
+            np.testing.assert_allclose(outputs[m], model.outputs(inputs), rtol=1e-5, atol=1e-6)
 
 
 def test_there_is_a_stack_for_every_known_layer():

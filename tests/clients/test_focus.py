@@ -179,8 +179,8 @@ def test_the_batched_trainings_are_those_of_fedavg_on_the_same_batches(settings,
 
 
 def test_the_loss_of_the_e_step_is_that_of_all_local_data(settings, train_config, monkeypatch):
-    """Whatever the batch and the size of the chunks."""
-    monkeypatch.setattr("clients.clusters.CHUNK", 7)
+    """Whatever the batch and the size of the passes."""
+    monkeypatch.setattr("fedrage_flwr.training.PASS", 7)
     grid, models = linear_client()
     content = ask(grid, train_config(settings(batch_size=2)), models)
     rng = np.random.default_rng(1)

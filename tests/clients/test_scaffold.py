@@ -69,7 +69,7 @@ def test_compact_uplink_sends_the_model_alone(federation, settings_of, train_con
 def test_option_one_takes_the_gradient_of_all_examples(federation, settings_of, train_config, monkeypatch):
     """Five centres 0, 1, 2, 3, 9 with curvatures 1, 1, 2, 1, 1 at θ̂ = 1, in passes of two examples:
     (1 + 0 − 2 − 2 − 8)/5 = −2.2, although a mini-batch holds one."""
-    monkeypatch.setattr("clients.scaffold.CHUNK", 2)
+    monkeypatch.setattr("fedrage_flwr.training.PASS", 2)
     model = federation([[0.0]]).workspace.model
     train = SplitTensors(torch.tensor([[0.0], [1.0], [2.0], [3.0], [9.0]]), torch.tensor([1.0, 1.0, 2.0, 1.0, 1.0]))
     workspace = Workspace(model, train, [np.arange(5)], to_float=lambda inputs: inputs)
